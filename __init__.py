@@ -65,7 +65,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .gemm.diagnose import diagnose as diagnose
+    from .gemm.identify import diagnose as diagnose
     from .gemm.identify import identify as identify
     from .gemm.multiply import gemm as gemm
     from .gemm.pack import pack as pack
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 #: as a function.
 _LATER = {
     "gemm": (".gemm", ""),
-    "diagnose": (".gemm.diagnose", "diagnose"),
+    "diagnose": (".gemm.identify", "diagnose"),
     "identify": (".gemm.identify", "identify"),
     "load": (".gemm.tile_file", "load"),
     "pack": (".gemm.pack", "pack"),

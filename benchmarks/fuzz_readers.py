@@ -35,8 +35,7 @@ from sptc.sim.coverage.code import CodeCoverage
 from sptc.sim.coverage.groups import Coverage
 from sptc.synth.energy.electrical import ElectricalLibrary
 from sptc.synth.liberty import Library
-from sptc.tensors.checkpoints import Checkpoint, pack, read_compressed
-from sptc.tensors.contents import contents
+from sptc.tensors.checkpoints import Checkpoint, contents, pack, read_compressed
 from sptc.tensors.files import write_tensors
 from sptc.tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
 from sptc.tensors.sparsify import sparsify

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..errors import FileError
-from ..tensors.contents import contents, difference
+from ..tensors.checkpoints import contents, difference
 from .options import Commands, add
 from .terminal import counted, print_result
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import OperandError
-from ..gemm.diagnose import diagnose
 from ..gemm.epilogue import RESULTS
-from ..gemm.identify import identify
+from ..gemm.identify import diagnose, identify
 from ..gemm.probe import probe, write_probe
 from ..gemm.ways import instruction_named
 from ..infra.files import write_whole

@@ -39,8 +39,8 @@ class BlockScales:
         """Return the formats that the block scales may have. Plain bytes may have any scale format."""
         if self.format:
             return (self.format,)
-        arrays = [array for array in (self.a, self.b) if array.dtype != np.uint8]
-        return tuple(name for name in _FORMAT_OF.values() if all(_encoded(array, name) is not None for array in arrays))
+        names, arrays = _FORMAT_OF.values(), (self.a, self.b)
+        return tuple(name for name in names if all(_encoded(array, name) is not None for array in arrays))
 
     def of_vector(self) -> "BlockScales":
         """Return the block scales for a vector B that is multiplied as a matrix of one column."""
@@ -65,20 +65,17 @@ class BlockScales:
                     f"block_scale_{name} must be of shape ({lines}, {blocks}), one scale for {i.span} elements along "
                     f"K, not {scales.shape}"
                 )
-        a, b = (self._codes(name, scales, i.scale_format.name) for name, scales in (("a", self.a), ("b", self.b)))
+        a, b = (_encoded(scales, i.scale_format.name) for scales in (self.a, self.b))
+        if a is None or b is None:
+            name = "a" if a is None else "b"
+            raise OperandError(f"block_scale_{name} holds values that {i.scale_format.name} cannot represent")
         return (b, a) if swapped else (a, b)
 
-    @staticmethod
-    def _codes(name: str, scales: NDArray, fmt: str) -> NDArray[np.uint8]:
-        if scales.dtype == np.uint8:
-            return scales
-        if (codes := _encoded(scales, fmt)) is None:
-            raise OperandError(f"block_scale_{name} holds values that {fmt} cannot represent")
-        return codes
 
-
-def _encoded(values: NDArray[np.float64], fmt: str) -> NDArray[np.uint8] | None:
-    """Return the codes of positive scales; None if the format cannot represent all of them exactly."""
+def _encoded(values: NDArray, fmt: str) -> NDArray[np.uint8] | None:
+    """Return the codes of scales given as codes or as positive values; None if the format cannot represent a value."""
+    if values.dtype == np.uint8:
+        return values
     codes = encode(values, FORMATS[fmt], saturate=False).astype(np.uint8)
     return codes if (decode_codes(codes, FORMATS[fmt]) == values).all() else None
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from ..isa.formats import FORMATS
 from ..tensors.encode import decode_codes
 from .epilogue import Epilogue
-from .factors import Factors
 from .faults import explain
 from .index_maps import describe_set
+from .matrices import Factors
 from .setting import Problem
 from .sums import stored
 from .ways import Way
@@ -71,16 +71,6 @@ class Remaining:
     result: int  #: Code of the first unexplained output in the given result
     expected: int  #: Code that the nearest explanation gives for the first unexplained output
 
-    def in_words(self, result: str) -> str:
-        """Return a text with row, column, given value and expected value of the output; `result` is the result type."""
-        fmt = FORMATS[result]
-        one, other = decode_codes(np.array([self.result, self.expected], np.uint32), fmt)
-        digits = fmt.bits // 4
-        return (
-            f"row {self.row}, column {self.column}: y holds 0x{self.result:0{digits}x} ({one:.9g}), "
-            f"the diagnosis expects 0x{self.expected:0{digits}x} ({other:.9g})"
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
@@ -118,8 +108,14 @@ class Diagnosis:
         lines = [self.text]
         if self.way:
             lines.append(f"  {self.way}")
-        if self.first and self.way:
-            lines.append(f"first unexplained output: {self.first.in_words(self.way.result)}")
+        if (first := self.first) and self.way:
+            fmt, codes = FORMATS[self.way.result], (first.result, first.expected)
+            values = decode_codes(np.array(codes, np.uint32), fmt)
+            one, other = (
+                f"0x{code:0{fmt.bits // 4}x} ({value:.9g})" for code, value in zip(codes, values, strict=True)
+            )
+            place = f"row {first.row}, column {first.column}"
+            lines.append(f"first unexplained output: {place}: y holds {one}, the diagnosis expects {other}")
         return "\n".join(lines)
 
 

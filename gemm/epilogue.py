@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError, shown
+from ..errors import OperandError
 from ..isa.formats import FORMATS
 from ..operands.registers import CONTAINERS
+from ..tensors.blocks import check_word
 from ..tensors.element_types import TYPE_OF, named_dtype
 from ..tensors.encode import decode_codes, encode
 from ..tensors.fused import fused
@@ -180,6 +181,5 @@ def result_dtype(result: str) -> np.dtype:
 
     Raise a `FileError` if the type needs ``ml_dtypes``, and this package is not installed.
     """
-    if not isinstance(result, str) or result not in RESULTS:
-        raise OperandError(f"the result must be one of {', '.join(RESULTS)}, not {shown(result)}")
+    check_word("the result", result, RESULTS)
     return named_dtype(RESULTS[result])

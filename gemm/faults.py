@@ -24,7 +24,7 @@ from .faults_outputs import Moved, finishes, moved
 from .faults_scales import LineArray, epilogue_faults, line_arrays, scale_faults
 from .faults_sums import beyond_the_end, carried, not_cleared, slice_sums, slices_of_k, sums_before, weights
 from .index_maps import Outputs, describe_map, describe_set
-from .setting import LEAST, PROBE, Explanation, Fault, Grid, Probe, Problem, chosen, evidence, near
+from .setting import LEAST, PROBE, Explanation, Fault, Grid, Problem, chosen, evidence, near
 from .ways import Way
 
 __all__ = ["explain"]
@@ -96,7 +96,8 @@ class _Examination:
         self.differs = self.correct(way) != self.target
         if self.differs.sum() < LEAST:
             return None
-        self._probe = Probe(self.problem, self.differs)
+        self._probe = chosen(self.differs, *PROBE)
+        self._sample = chosen(self.differs, *_SAMPLE)
         correct = decode_codes(self.correct(way), self.fmt)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore", under="ignore"):
             self._is_fine = near(correct, self.values, self.values)[self.differs].mean() > _FINE
@@ -157,14 +158,9 @@ class _Examination:
 
     # Faults of the stored result: wrong conversions of results, and outputs stored at wrong rows and columns.
 
-    def _sample(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the rows and columns in which many outputs differ."""
-        return chosen(self.differs, *_SAMPLE)
-
     def _stored(self) -> Iterator[Explanation]:
         """Try faults by which results are rounded in another way, or NaN and infinity are stored as other codes."""
-        places = [chosen(self.differs, *PROBE), self._sample()]
-        grids = [(Grid(self.setting, *place), self.target[np.ix_(*place)]) for place in places]
+        grids = [(Grid(self.setting, *place), self.target[np.ix_(*place)]) for place in (self._probe, self._sample)]
         for way in self._ways() if self._is_fine else islice(self._every_way(), _STORED_WAYS * self._orders):
             likely = list(finishes(way.result))
             for grid, target in grids:
@@ -180,8 +176,7 @@ class _Examination:
 
     def _moved(self) -> Iterator[Explanation]:
         """Try faults by which outputs of the correct product are stored at other rows and columns."""
-        rows, columns = self._sample()
-        grid, known = Grid(self.setting, rows, columns), np.unique(self.target)
+        grid, known = Grid(self.setting, *self._sample), np.unique(self.target)
 
         def elsewhere(way: Way) -> float:
             return float(np.isin(grid.codes(way), known).mean())
@@ -252,7 +247,7 @@ class _Examination:
         for number, fault in enumerate(self._faults()):
             self.tried += 1
             try:
-                score, far = self._probe.distance(fault, self.problem.ways[0])
+                score, far = self._distance(fault, self.problem.ways[0])
             except OperandError:  # With the fault, K or the scale groups do not fit this way of summation.
                 continue
             if far == 0 and (explanation := self._whole(fault, self.problem.ways[0])):
@@ -262,6 +257,14 @@ class _Examination:
         self._near = [fault for _, _, fault in sorted(close, key=lambda one: one[:2])]
         for fault in self._near[: 4 * _TRIED]:
             yield from self._by_ways(fault, few=True)
+
+    def _distance(self, fault: Fault, way: Way) -> tuple[float, float]:
+        """Return the fraction of the probe's wrong outputs that a fault nearly reproduces, and their total distance."""
+        way, place = fault.change_way(way) if fault.change_way else way, np.ix_(*self._probe)
+        computed, values = decode_codes(Grid(fault.setting, *self._probe).codes(way), self.fmt), self.values[place]
+        close = near(computed, values, self.values)[self.differs[place]]
+        far = np.abs(computed - values)[self.differs[place]]
+        return float(close.mean()), float(np.where(np.isfinite(far), far, 0).sum())
 
     def _by_all_ways(self) -> Iterator[Explanation]:
         """Try the nearest faults with all ways of summation."""
@@ -292,12 +295,13 @@ class _Examination:
             return self._conversions
         far = {}
         for a, b in self._conversions:
-            far[a, b] = self._probe.distance(fault, replace(self.problem.ways[0], convert_a=a, convert_b=b))[1]
+            far[a, b] = self._distance(fault, replace(self.problem.ways[0], convert_a=a, convert_b=b))[1]
         return [one for one, distance in far.items() if distance <= _MOST_ERROR * min(far.values())]
 
     def _by_ways(self, fault: Fault, few: bool = False) -> Iterator[Explanation]:
         """Yield explanations by a fault, with the ways of summation that reproduce the most outputs of a sample."""
-        grid, target, differs = self._probe.grid(fault), self._probe.target, self._probe.differs
+        place = np.ix_(*self._probe)
+        grid, target, differs = Grid(fault.setting, *self._probe), self.target[place], self.differs[place]
         best, most, tried = None, 0, 0
         rest: tuple[Grid, NDArray] | None = None
         seen = set()
@@ -342,10 +346,9 @@ class _Examination:
         sums = sums_before(self.setting.epilogue, self.values)
         if sums is None:
             return
-        rows, columns = self._sample()
         unit, i = min(i.k for i in self.problem.instructions), self.problem.instructions[0]
-        parts = slice_sums(self.setting.in_blocks(unit).take(rows, columns), unit, i)
-        fitted = weights(parts, sums[np.ix_(rows, columns)].ravel())
+        parts = slice_sums(self.setting.in_blocks(unit).take(*self._sample), unit, i)
+        fitted = weights(parts, sums[np.ix_(*self._sample)].ravel())
         for fault in () if fitted is None else slices_of_k(self.setting, unit, fitted):
             yield from self._by_ways(fault)
 
@@ -388,7 +391,11 @@ class _Examination:
         for line in np.flatnonzero(differs.any(1)):
             others = np.flatnonzero(differs[line])[:_LINE]
             codes = array.line_against_all(self.setting, int(line), others).codes(way)
-            index[line] = self._nearest_line(codes.T if array.axis else codes, values[line, others], int(line))
+            far = np.abs(decode_codes(codes.T if array.axis else codes, self.fmt) - values[line, others])
+            distances = np.where(np.isfinite(far), far, 0).sum(1)
+            nearest = distances.argmin()
+            if 2 * distances[nearest] < distances[line]:  # another line is taken only if it is much nearer
+                index[line] = nearest
         if (index != np.arange(len(index))).any():
             noun = ("rows", "columns")[array.axis]
             text, bits = describe_map(index, noun)
@@ -404,10 +411,3 @@ class _Examination:
             correct = decode_codes(self.correct(way), self.fmt)
             if fault := wrong_nibbles(self.setting, way, correct, self.values):
                 yield from self._by_ways(fault)
-
-    def _nearest_line(self, codes: NDArray, values: NDArray[np.float64], own: int) -> int:
-        """Return the index of the row of `codes` nearest to `values`; index `own` unless another is much nearer."""
-        far = np.abs(decode_codes(codes, self.fmt) - values)
-        distances = np.where(np.isfinite(far), far, 0).sum(1)
-        nearest = int(distances.argmin())
-        return nearest if 2 * distances[nearest] < distances[own] else own

@@ -68,12 +68,7 @@ def wrong_nibbles(
 
 
 def _changes(
-    setting: Setting,
-    way: Way,
-    row: int,
-    columns: NDArray[np.intp],
-    differences: NDArray[np.float64],
-    rounding: float,
+    setting: Setting, way: Way, row: int, columns: NDArray[np.intp], differences: NDArray[np.float64], rounding: float
 ) -> dict[int, int]:
     """Return the wrong nibbles of a row of A by chunk; empty if a few nibbles cannot explain the row.
 

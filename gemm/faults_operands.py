@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import permutations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from ..errors import Error
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
-from ..isa.metadata import split_nibbles
 from ..tensors.blocks import in_float64
-from ..tensors.cutlass import Atom, atom_sm90, atom_sm100, interleaved_positions, to_atoms
+from ..tensors.cutlass import atom_sm90, atom_sm100, in_atoms, interleaved_positions
 from ..tensors.encode import decode_codes, encode
 from .epilogue import rounded_values
-from .index_maps import named_maps
+from .index_maps import misread, named_maps
 from .matrices import holds_codes, own_format
 from .misread_tiles import misreadings, regathered
 from .setting import Fault, Setting
@@ -217,8 +216,9 @@ def _wrong_nibbles(nibbles: _Nibbles, bits: int) -> Iterator[tuple[str, _Nibbles
     for shift in (1, -1, 2, -2, 4, -4, 8, -8):
         text = f"is shifted by {abs(shift)} nibbles {'down' if shift > 0 else 'up'} in memory, across rows"
         yield text, np.roll(nibbles.ravel(), shift).reshape(rows, chunks)
-    for text, read in _orders(nibbles, bits):
-        yield text, read
+    for writer, reader, read in misread(nibbles, _layouts(rows, chunks, bits)):
+        if (read != nibbles).any():
+            yield f"of another interleave: written as {writer}, read as {reader}", read
     for row, row_index in named_maps(rows, powers=(1, 8)):
         for chunk, chunk_index in named_maps(chunks, powers=(1, 2, 4)):
             if "^" in row and "^" in chunk:
@@ -256,51 +256,25 @@ def _tables() -> Iterator[tuple[str, NDArray]]:
     yield "with the lower index of each nibble used for both elements", every & 3 | (every & 3) << 2
 
 
-def _orders(nibbles: _Nibbles, bits: int) -> Iterator[tuple[str, _Nibbles]]:
-    """Yield metadata that was written in one memory layout and read in another."""
-    rows, chunks = nibbles.shape
-    every = np.arange(rows * chunks, dtype=np.uint32).reshape(rows, chunks)
-    orders: dict[str, NDArray[np.intp]] = {"row by row": every.ravel().astype(np.intp)}
-    for width in (4, 8, 16, 32):
-        if chunks * 4 % width == 0:
-            words = every.reshape(rows, -1, width // 4)
-            orders[f"column by column in words of {width} bits"] = words.swapaxes(0, 1).ravel().astype(np.intp)
-    for width in (16, 32):
+def _layouts(rows: int, chunks: int, bits: int) -> dict[str, NDArray[np.intp]]:
+    """Return for each memory layout of metadata the addresses of the nibbles, shape (rows, chunks)."""
+    row, chunk = np.indices((rows, chunks))
+    every = row * chunks + chunk
+    layouts = {"row by row": every}
+    for size in (1, 2, 4, 8):
+        if chunks % size == 0:
+            address = (chunk // size * rows + row) * size + chunk % size
+            layouts[f"column by column in words of {4 * size} bits"] = address
+    for size in (4, 8):
         with suppress(Error):
-            if chunks * 4 % width == 0:
-                positions = interleaved_positions(rows, chunks * 4 // width, width)
-                placed = np.empty((positions.size, width // 4), np.intp)
-                placed[positions.ravel()] = every.reshape(-1, width // 4)
-                orders[f"CUTLASS 2.x (reordered, words of {width} bits)"] = placed.ravel()
-    for name, atom in _atoms(bits):
-        with suppress(Error):
-            placed_nibbles = _positions(every, atom)
-            if len(placed_nibbles) == every.size:
-                orders[name] = placed_nibbles
-    flat = nibbles.ravel()
-    for (writer, written), (reader, read) in permutations(orders.items(), 2):
-        changed = np.empty_like(flat)
-        changed[read] = flat[written]
-        if (changed != flat).any():
-            text = f"of another interleave: written as {writer}, read as {reader}"
-            yield text, changed.reshape(rows, chunks)
-
-
-def _atoms(bits: int) -> Iterator[tuple[str, Atom]]:
-    for tile_k in (128, 64):
+            if chunks % size == 0:
+                words = interleaved_positions(rows, chunks // size, 4 * size)
+                address = words.repeat(size, axis=1) * size + chunk % size
+                layouts[f"CUTLASS 2.x (reordered, words of {4 * size} bits)"] = address
+    atoms = {f"CUTLASS 3 for sm_90 (K tile {tile_k})": partial(atom_sm90, bits, tile_k) for tile_k in (128, 64)}
+    for name, atom_of in {**atoms, "CUTLASS 3 for sm_100": partial(atom_sm100, bits)}.items():
         with suppress(Error, KeyError, ValueError):
-            yield f"CUTLASS 3 for sm_90 (K tile {tile_k})", atom_sm90(bits, tile_k)
-    with suppress(Error, KeyError, ValueError):
-        yield "CUTLASS 3 for sm_100", atom_sm100(bits)
-
-
-def _positions(every: NDArray[np.uint32], atom: Atom) -> NDArray[np.intp]:
-    """Return the index of the nibble at each address of CUTLASS 3 atoms; empty if the atoms need padding."""
-    total = np.zeros(every.size, np.intp)
-    for digit in range(0, max(1, int(every.max()).bit_length()), 4):
-        octets = to_atoms((every >> np.uint32(digit) & np.uint32(15)).astype(np.uint8), atom)
-        placed = split_nibbles(np.ascontiguousarray(octets).reshape(1, -1)).ravel()
-        if placed.size != every.size:
-            return total[:0]
-        total |= placed.astype(np.intp) << digit
-    return total
+            placed = in_atoms(every, atom_of()).ravel()
+            if placed.size == every.size:  # Otherwise the atoms need padding.
+                layouts[name] = placed.argsort().reshape(rows, chunks)
+    return layouts

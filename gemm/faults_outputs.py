@@ -178,7 +178,8 @@ def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
     if FORMATS[result].is_integer:
         if result == "s8":
             yield rounding, "the result wraps around and does not saturate", _wrapped
-            yield rounding, "the result saturates to -127", _never_lowest
+            text = "the result saturates to -127"
+            yield rounding, text, lambda x, way: np.maximum(to_codes(x, "s8").view(np.int8), -127).view(np.uint8)
         return
     for name in ("f16", "bf16", "e4m3", "e5m2"):
         if name != result and (result in ("f32", "f16", "bf16") or name in ("f16", "bf16")):
@@ -212,10 +213,6 @@ def _before(change: Callable[[NDArray], NDArray]) -> Finish:
 def _wrapped(values: NDArray, way: Way) -> NDArray:
     with np.errstate(invalid="ignore"):
         return np.rint(values.astype(np.float64)).astype(np.int64).astype(np.uint8)
-
-
-def _never_lowest(values: NDArray, way: Way) -> NDArray:
-    return np.where((codes := to_codes(values, "s8")) == 0x80, np.uint8(0x81), codes)
 
 
 def _truncated(values: NDArray, way: Way, bits: int) -> NDArray:

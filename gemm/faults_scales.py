@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..tensors.encode import encode
 from .faults_operands import rounded_to_bf16
-from .index_maps import Index, named_maps
+from .index_maps import Index, misread, named_maps
 from .setting import Fault, Setting
 from .ways import Way
 
@@ -271,11 +270,8 @@ def _places(table: _Table, noun: str) -> _Applied:
     array, places = table.array, dict[str, NDArray]()
     for text, index in _line_maps(array.shape[1], _BLOCK_POWERS):
         places[f"are those of another {noun}: {noun} p along K takes the scale of {noun} {text}"] = array[:, index]
-    layouts = _layouts(*array.shape)
-    for (writer, written), (reader, read) in permutations(layouts.items(), 2):
-        memory = np.zeros(1 + max(int(written.max()), int(read.max())), array.dtype)
-        memory[written] = array
-        places[f"are written {writer} and read {reader}"] = memory[read]
+    for writer, reader, read in misread(array, _layouts(*array.shape)):
+        places[f"are written {writer} and read {reader}"] = read
     if array.shape[1] % 4 == 0:
         words = array.reshape(len(array), -1, 4)
         for byte in range(4):

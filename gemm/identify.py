@@ -1,7 +1,8 @@
-"""``sptc.identify``: find the way of summation that gives every bit of a kernel's result."""
+"""``sptc.identify`` and ``sptc.diagnose``: find the way of summation or the fault that gives every bit of a result."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from inspect import signature
 from itertools import product
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..tensors.element_types import is_extension
 from .block_scales import BlockScales, block_scales_of
 from .candidates import Expressions, candidates
 from .choice import fastest, formats_of, instructions_alike, instructions_for
-from .diagnosis import Identification
+from .diagnosis import Diagnosis, Identification
 from .epilogue import RESULTS, SCALE_ORDERS, Epilogue, result_dtype
 from .faults_operands import rounded_otherwise
 from .group_scales import grouped_way
@@ -32,7 +33,7 @@ from .setting import Problem, Setting
 from .sums import check_result
 from .ways import CONVERSIONS, Way
 
-__all__ = ["Identification", "identify"]
+__all__ = ["Identification", "diagnose", "identify"]
 
 #: Conversions of A and B to tf32 to try, likely ones first.
 _CONVERSIONS = (
@@ -200,6 +201,47 @@ def identify(
     way = identification.way
     others = instructions_alike(way.parsed, way.arch) if way and numerics is None else ()
     return replace(identification, nearest=near, notes=notes, instructions_alike=tuple(map(str, others)))
+
+
+def diagnose(a: Any, b: Any, y: Any, **options: Any) -> Diagnosis:
+    """Search for the way of summation that gives every bit of a result, or else for the fault that gives every bit.
+
+    Parameters
+    ----------
+    a, b, y : array or tensor
+        Factors and result, as for :func:`sptc.identify`.
+    **options
+        Keyword arguments of :func:`sptc.identify`, of which `result` is required: for example `format`, `arch`,
+        `instruction`, `dense`, and the epilogue.
+
+    Returns
+    -------
+    Diagnosis
+        Whether every bit is explained, the explanation, the outputs that differ from the correct product, and how many
+        of them remain unexplained.
+
+    Raises
+    ------
+    Error
+        The input is invalid.
+
+    Notes
+    -----
+    A fault explains a result only if it gives every bit, and only if the outputs that differ hold far more bits than
+    the fault has free parameters: a single wrong output is never explained.
+    """
+    identification = identify(a, b, y, **options)
+    shape = as_array("y", y).shape
+    if identification.exact:
+        text = f"correct: all {int(np.prod(shape))} outputs equal those of the correct product by one way of summation"
+        return Diagnosis(True, "correct", text, np.zeros(shape, bool), 0, identification.way, None)
+    diagnosis = identification.diagnosis
+    assert diagnosis
+    return replace(diagnosis, differing=np.reshape(diagnosis.differing, shape), nearest=identification.nearest)
+
+
+# Signature for help(), which lists the keyword arguments one by one.
+diagnose.__signature__ = signature(identify).replace(return_annotation=Diagnosis)  # type: ignore[attr-defined]
 
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:

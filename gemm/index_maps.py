@@ -3,15 +3,17 @@
 A map is an array `index`: the kernel reads row or column ``index[p]`` where it should read row or column p.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "Outputs", "describe_map", "describe_set", "joined", "listed", "named_maps", "runs_of", "sources", "tiles_of",
+    "Outputs", "describe_map", "describe_set", "joined", "listed", "misread", "named_maps", "runs_of", "sources",
+    "tiles_of",
 ]  # fmt: skip
 
 Index = NDArray[np.intp]
@@ -115,6 +117,17 @@ def runs_of(places: Index) -> list[tuple[int, int]]:
 
 def _runs_text(runs: Sequence[tuple[int, int]]) -> str:
     return listed([str(first) if first == last else f"{first} to {last}" for first, last in runs])
+
+
+def misread(array: NDArray, layouts: Mapping[str, Index]) -> Iterator[tuple[str, str, NDArray]]:
+    """Yield an array as read in another memory layout than it was written, after the names of both layouts.
+
+    A layout holds the address of each element. All other addresses hold zeros.
+    """
+    for (writer, written), (reader, read) in permutations(layouts.items(), 2):
+        memory = np.zeros(1 + max(int(written.max()), int(read.max())), array.dtype)
+        memory[written] = array
+        yield writer, reader, memory[read]
 
 
 def tiles_of(matrix: NDArray, height: int, width: int) -> NDArray:

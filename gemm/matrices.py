@@ -1,33 +1,35 @@
-"""Convert Python matrices to codes and metadata: numpy arrays, PyTorch tensors and compressed matrices.
+"""Convert Python matrices to operands: codes, metadata and scales for one instruction.
+
+Matrices are numpy arrays, PyTorch tensors or compressed matrices.
 
 The type of an array decides whether it holds codes or numbers. Codes: integers as wide as the format's container, raw
 bytes, and the format's own type (float16, the types of ``ml_dtypes``, int8; float32 for tf32, whose low bits the
 hardware drops). All other types hold numbers, which are rounded to the format, to nearest even.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InstructionError, OperandError, shown
+from ..errors import InstructionError, OperandError
 from ..golden.select import kept_rows
 from ..isa.formats import Format, Specials
 from ..isa.instructions import Instruction
 from ..operands.registers import CONTAINERS
-from ..tensors.blocks import Progress, in_float64
+from ..tensors.blocks import Progress, check_word, in_float64
 from ..tensors.compressed import Compressed, SparsityError, check_nibbles
 from ..tensors.element_types import TYPE_OF, is_extension, named_dtype
 from ..tensors.encode import container_type, decode_codes
 from ..tensors.pytorch import array_of, compressed_of, is_semi_structured, is_tensor
 from ..tensors.quantise import NAN_POLICIES, quantise
 from ..tensors.sparsify import sparsify
-from .factors import Factors, Sparse
 from .group_scales import GroupScales
+from .ways import Way
 
 __all__ = [
-    "FILLING", "accumulator_codes", "as_array", "as_factor", "check_matrix", "converted",
+    "FILLING", "Factors", "Sparse", "accumulator_codes", "as_array", "as_factor", "check_matrix", "converted",
     "dense_codes", "exact_product", "exact_values", "factors", "holds_codes", "in_containers", "loses_bits",
     "out_of_containers", "own_format", "sparse_codes", "typed",
 ]  # fmt: skip
@@ -36,6 +38,85 @@ __all__ = [
 _FORMAT_OF = {name: fmt for fmt, name in TYPE_OF.items() if name not in ("float32", "int32")}
 #: Metadata nibble for padding chunks beyond K; it is legal under every rule and granularity.
 FILLING = 0b0100
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """The left operand of a product as codes, with its metadata if it is sparse."""
+
+    #: Codes of stored elements as uint8, uint16 or uint32, shape (M, stored K); a dense matrix stores all elements.
+    codes: NDArray
+    nibbles: NDArray[np.uint8] | None  #: Metadata nibbles, shape (M, chunks); None for a dense matrix
+    k: int  #: Number of logical columns, K
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Both operands of a product as codes, padded with zeros along K to a multiple of the K of an instruction."""
+
+    instruction: Instruction
+    #: Codes of A and B in containers, shapes (M, stored K) and (K, N).
+    a: NDArray
+    b: NDArray
+    nibbles: NDArray[np.uint8] | None  #: Metadata nibbles of A, shape (M, chunks)
+    #: Block scales of A and B, shapes (M, scales) and (N, scales).
+    scale_a: NDArray[np.uint8] | None = None
+    scale_b: NDArray[np.uint8] | None = None
+    groups: GroupScales | None = None  #: Group scales; None if there are none
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the product, (M, N)."""
+        return len(self.a), self.b.shape[1]
+
+    @property
+    def count(self) -> int:
+        """Number of instructions along K of the product."""
+        return len(self.b) // self.instruction.k
+
+    def times_block_scales(
+        self, a: NDArray[np.float64], b: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Multiply the elements of both factors, of shapes (M, K) and (K, N), by their block scales."""
+        i = self.instruction
+        if self.scale_a is None or self.scale_b is None or not i.scale_format or not i.span:
+            return a, b
+        left, right = (
+            decode_codes(np.ascontiguousarray(scales), i.scale_format).repeat(i.span, axis=1)[:, : len(b)]
+            for scales in (self.scale_a, self.scale_b)
+        )
+        return a * left, b * right.T
+
+    def interleaved(self, way: Way) -> "Factors":
+        """Return the operands with their elements along K reordered as interleaved instructions read them.
+
+        Two instructions take `way.interleave` bits in turn; 32 bits of 16-bit elements, with a K of 16:
+
+            element       |  0  1 |  2  3 |  4  5 |  6  7 |  ...  | 28 29 | 30 31 |
+            instruction   |   0   |   1   |   0   |   1   |  ...  |   0   |   1   |
+
+        Raise an `OperandError` if the instruction is sparse or has scales, or the number of instructions is odd.
+        """
+        i = self.instruction
+        if not way.interleave:
+            return self
+        if i.sparse or i.scale_format or self.groups is not None:
+            raise OperandError(f"K is interleaved only for dense instructions and without scales, not for {i}")
+        way.check_interleave(self.count)
+        elements, unit = np.arange(len(self.b)), way.interleave // i.a.container_bits
+        order = elements.reshape(self.count // 2, -1, 2, unit).swapaxes(1, 2).ravel()
+        return replace(self, a=self.a[:, order], b=self.b[order])
+
+    def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "Factors":
+        """Return the operands for some rows and columns of the product."""
+
+        def of(array: NDArray | None, where: slice | NDArray) -> NDArray | None:
+            return None if array is None else array[where]
+
+        return Factors(
+            self.instruction, self.a[rows], self.b[:, columns], of(self.nibbles, rows), of(self.scale_a, rows),
+            of(self.scale_b, columns), self.groups and self.groups.take(rows, columns),
+        )  # fmt: skip
 
 
 def as_array(name: str, value: Any) -> NDArray:
@@ -141,8 +222,7 @@ def check_matrix(name: str, array: NDArray, nan: str) -> None:
     """Check that an array is a matrix, and that the named policy for NaN exists."""
     if array.ndim != 2 or not array.size:
         raise OperandError(f"{name} must be a matrix with at least one element, not of shape {array.shape}")
-    if nan not in NAN_POLICIES:
-        raise OperandError(f"the policy for NaN must be one of {', '.join(NAN_POLICIES)}, not {shown(nan)}")
+    check_word("the policy for NaN", nan, NAN_POLICIES)
 
 
 def converted(value: Any, fmt: Format, conversion: str) -> Any:

@@ -7,6 +7,7 @@ reads the unit that the writer stored at this address.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,14 +41,8 @@ class Misreading:
 def misreadings(rows: int, width: int, bits: int) -> Iterator[Misreading]:
     """Yield the ways in which kernels misread a matrix, with elements of `bits` bits and contiguous rows in memory."""
     seen: set[tuple[int, int, bytes]] = set()
-
-    def every() -> Iterator[Misreading]:
-        yield from _swizzles(width, bits)
-        yield from _majors(rows, width)
-        yield from _cores(rows, width, bits)
-        yield from _descriptors(rows, width, bits)
-
-    for misreading in every():
+    kinds = _swizzles(width, bits), _majors(rows, width), _cores(rows, width, bits), _descriptors(rows, width, bits)
+    for misreading in chain.from_iterable(kinds):
         key = (misreading.rows, misreading.width, misreading.index.tobytes())
         if key not in seen and (misreading.index != np.arange(len(misreading.index))).any():
             seen.add(key)

@@ -25,9 +25,9 @@ from ..tensors.quantise import quantise
 from ..tensors.sparsify import expand, sparsify
 from .block_scales import BlockScales
 from .epilogue import Epilogue
-from .factors import Factors
-from .group_scales import check_groups, grouped_way
+from .group_scales import grouped_way
 from .matrices import (
+    Factors,
     as_array,
     as_factor,
     check_matrix,
@@ -91,9 +91,8 @@ def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Sour
     for name, size in (("generated_a", (rows, k)), ("generated_b", (k, columns))):
         path = folder / f"{name}.npy"
         out = np.lib.format.open_memmap(path, "w+", np.float32, size)
-        for start in range(0, size[0], 256):
-            part = out[start : start + 256]
-            part[...] = rng.standard_normal(part.shape, np.float32)
+        for part in row_blocks(size):
+            out[part] = rng.standard_normal(out[part].shape, np.float32)
         out.flush()
         sources.append(Source(str(path)))
     return sources[0], sources[1]
@@ -132,8 +131,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     left, right = converted(left, i.a, conversions[0]), converted(right, i.b, conversions[1])
     sums, scale = _operands(left, right, names, i, request, progress, given_scales)
     sums = replace(sums, groups=groups).interleaved(way)
-    check_way(way, sums.count)
-    check_groups(way, groups, sums.count)
+    check_way(way, sums)
     oriented(way, (all_rows, n), epilogue, start)  # raises an error if C, bias or scales have wrong shapes
     try:
         save_factors(folder, sums)

@@ -35,13 +35,7 @@ _WORDS = {field.name: field.default for field in fields(Way)}
 
 
 def chosen(
-    fmt: str | None,
-    instruction: str | None,
-    arch: str,
-    *,
-    dense: bool = False,
-    accumulate: str | None = None,
-    scales: str | None = None,
+    fmt: str | None, instruction: str | None, arch: str, *, accumulate: str | None = None, scales: str | None = None
 ) -> Instruction:
     """Return the instruction that the caller names, or else the default instruction for an element format.
 
@@ -51,7 +45,7 @@ def chosen(
     """
     if instruction is None:
         assert fmt
-        i = instructions_for(fmt, same_numerics(arch), dense=dense, accumulate=accumulate, scales=scales)[0]
+        i = instructions_for(fmt, same_numerics(arch), accumulate=accumulate, scales=scales)[0]
         require_target(i, arch)
         return i
     i = instruction_named(instruction, same_numerics(arch))

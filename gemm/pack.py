@@ -203,28 +203,26 @@ def _flat(function: Callable[..., NDArray], name: str, array: NDArray, *options:
 
 def _stored(i: Instruction, a: Any, nibbles: Any) -> tuple[NDArray, NDArray[np.uint8] | None]:
     """Return the stored elements of A in containers, and the metadata if the instruction is sparse."""
-    if nibbles is not None or isinstance(a, Compressed):
-        if nibbles is not None and isinstance(a, Compressed):
+    if isinstance(a, Compressed):
+        if nibbles is not None:
             raise OperandError("a is compressed and contains its nibbles: pass no nibbles")
-        if not i.sparse:
-            raise OperandError(f"{i} is dense and takes no metadata")
-        if isinstance(a, Compressed):
-            a, nibbles = a.stored, a.nibbles
-        values = as_array("a", a)
+        a, nibbles = a.stored, a.nibbles
+    if nibbles is not None and not i.sparse:
+        raise OperandError(f"{i} is dense and takes no metadata")
+    values = as_array("a", a)
+    if nibbles is not None:
         _check_shape("a with its nibbles", values, (i.m, i.stored_k), i)
         whole = isinstance(nibbles, np.ndarray) and nibbles.dtype == np.uint8 and bool((nibbles < 16).all())
         if not whole or nibbles.shape != (*values.shape[:-1], i.chunks):
             expected = (*values.shape[:-1], i.chunks)
             raise OperandError(f"nibbles of {i} must be uint8 below 16 of shape {expected}, not {describe(nibbles)}")
-        return in_containers(_flat(dense_codes, "a", values, i.a, "keep"), i, i.a), nibbles
-    values = as_array("a", a)
-    _check_shape("a", values, (i.m, i.k), i)
-    if not i.sparse:
-        return in_containers(_flat(dense_codes, "a", values, i.a, "keep"), i, i.a), None
-    sparse = sparse_codes("a", values.reshape(-1, i.k), i, nan="keep")
-    assert sparse.nibbles is not None
-    lead = values.shape[:-1]
-    return in_containers(sparse.codes, i, i.a).reshape(*lead, -1), sparse.nibbles.reshape(*lead, -1)
+    else:
+        _check_shape("a", values, (i.m, i.k), i)
+    if nibbles is None and i.sparse:
+        sparse, lead = sparse_codes("a", values.reshape(-1, i.k), i, nan="keep"), values.shape[:-1]
+        assert sparse.nibbles is not None
+        return in_containers(sparse.codes, i, i.a).reshape(*lead, -1), sparse.nibbles.reshape(*lead, -1)
+    return in_containers(_flat(dense_codes, "a", values, i.a, "keep"), i, i.a), nibbles
 
 
 def _check_nibbles(i: Instruction, nibbles: NDArray[np.uint8], stored: NDArray, places: Places, policy: str) -> None:

@@ -21,9 +21,8 @@ from ..isa.instructions import Instruction
 from ..isa.numerics import numerics
 from ..tensors.encode import decode_codes
 from .epilogue import Epilogue
-from .factors import Factors
 from .group_scales import GroupScales
-from .matrices import exact_product, exact_values
+from .matrices import Factors, exact_product, exact_values
 from .options import oriented
 from .sources import Source
 from .sums import Place, product
@@ -259,7 +258,7 @@ def compute_block(problem: Problem, index: int) -> Block:
     whole = out.reshape(problem.shape[:2])
     (whole.T if way.swapped else whole)[rows, columns] = d.view(out.dtype)
     out.flush()
-    return Block(index, d.size, mismatches, first, _errors(problem, factors, d, (rows, columns)))
+    return Block(index, d.size, mismatches, first, _errors(problem, factors, d, (rows, columns), epilogue, start))
 
 
 @lru_cache(maxsize=32)
@@ -268,20 +267,20 @@ def _mapped(path: str) -> NDArray:
     return mapped
 
 
-def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, slice]) -> dict[str, Errors]:
+def _errors(
+    problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, slice], epilogue: Epilogue, start: NDArray | None
+) -> dict[str, Errors]:
     """Return the errors of a block of results against the same product and epilogue in float64."""
-    way, i, (rows, columns) = problem.way, problem.way.parsed, part
-    epilogue, start = problem.added()
+    way, i = problem.way, problem.way.parsed
     is_sum = epilogue.is_empty and start is None
-    epilogue = epilogue.take(problem.all_size, rows, columns)
-    begun = 0 if start is None else decode_codes(np.ascontiguousarray(start[rows, columns]), i.c)
+    begun = 0 if start is None else decode_codes(np.ascontiguousarray(start), i.c)
 
     def of(codes: NDArray, sums: NDArray[np.float64], scale: float) -> Errors:
         unit = scale if is_sum else 1.0
         return Errors.of(decode_codes(codes, FORMATS[way.result]) * unit, epilogue.exactly(sums + begun) * unit)
 
     with np.errstate(over="ignore", invalid="ignore"):
-        whole = _given(problem, rows, columns)
+        whole = _given(problem, factors, *part)
         exact = exact_product(factors)
         errors = {"arithmetic": of(d, exact, problem.scale), "whole": of(d, whole / problem.scale, problem.scale)}
         if problem.dense:
@@ -290,16 +289,14 @@ def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, s
             # A dense instruction has half the K of the sparse one. Twice the number of instructions gives slices and
             # chains of the same elements.
             dense_way = replace(way, tile=2 * way.tile, promote=2 * way.promote)
-            of_dense = problem.factors(dense_instruction(i), "dense_").take(rows, columns)
-            c = None if start is None else start[rows, columns]
-            place = Place.of(rows, columns, problem.all_size)
+            of_dense = problem.factors(dense_instruction(i), "dense_").take(*part)
             golden = problem.backend("golden", of_dense.instruction)
-            d = product(dense_way, of_dense, golden, epilogue, c, place)
+            d = product(dense_way, of_dense, golden, epilogue, start, Place.of(*part, problem.all_size))
             errors["dense"] = of(d, whole / float(scale), float(scale))
     return errors
 
 
-def _given(problem: Problem, rows: slice, columns: slice) -> NDArray[np.float64]:
+def _given(problem: Problem, factors: Factors, rows: slice, columns: slice) -> NDArray[np.float64]:
     """Return a block of the float64 product of the matrices as the caller gave them."""
     i, (a, b) = problem.way.parsed, (source.read() for source in (problem.a, problem.b))
     assert isinstance(a, np.ndarray)
@@ -308,9 +305,8 @@ def _given(problem: Problem, rows: slice, columns: slice) -> NDArray[np.float64]
     left, right = (b.T, a.T) if problem.way.swapped else (a, b)
     exact = exact_values(left[rows], i.a), exact_values(right[:, columns], i.b)
     if problem.block_scaled:
-        exact = problem.factors(i).take(rows, columns).times_block_scales(*exact)
-    groups = problem.groups()
-    return exact[0] @ exact[1] if groups is None else groups.take(rows, columns).product(*exact)
+        exact = factors.times_block_scales(*exact)
+    return exact[0] @ exact[1] if factors.groups is None else factors.groups.product(*exact)
 
 
 def plot_errors(errors: Mapping[str, Errors], path: Path) -> None:

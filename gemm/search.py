@@ -21,9 +21,8 @@ from .block_scales import BlockScales
 from .candidates import Expressions, any_order, candidates, streams
 from .diagnosis import Identification, Miss, Output, diagnosis_of
 from .epilogue import Epilogue
-from .factors import Factors, Sparse
 from .group_scales import GroupScales
-from .matrices import converted, dense_codes, exact_product, factors, sparse_codes
+from .matrices import Factors, Sparse, converted, dense_codes, exact_product, factors, sparse_codes
 from .setting import Problem, is_gross
 from .sums import Chains, Place, added, blocks, slices, stored, sums
 from .ways import Way
@@ -174,19 +173,16 @@ class Search:
         """
         if way not in self.counts:
             self.tried += 1
-            if self.tried > _WHOLLY and (far := self._glance(way)):
-                return far
+            if self.tried > _WHOLLY:
+                rows, columns = self._few
+                far = self._differing(way, rows, columns)
+                if 2 * far > len(rows) * len(columns):
+                    return far
             self.counts[way] = self._differing(way, self._rows, self._columns)
         return self.counts[way]
 
     def _differing(self, way: Way, rows: NDArray, columns: NDArray) -> int:
         return int((self.codes(way, rows, columns) != self.target[rows][:, columns]).sum())
-
-    def _glance(self, way: Way) -> int:
-        """Count differing outputs in a small part of the sample; return 0 unless more than half of them differ."""
-        rows, columns = self._few
-        far = self._differing(way, rows, columns)
-        return far if 2 * far > len(rows) * len(columns) else 0
 
     def error(self, way: Way) -> float:
         """Return the median absolute error of the given result on the sample, against a float64 product."""

@@ -14,14 +14,13 @@ from ..isa.instructions import Instruction
 from ..isa.metadata import Granularity
 from ..tensors.encode import decode_codes
 from .epilogue import Epilogue
-from .factors import Factors, Sparse
 from .group_scales import GroupScales
-from .matrices import FILLING, converted, factors
+from .matrices import FILLING, Factors, Sparse, converted, factors
 from .sums import Chains, Finish, Place, product, stored, sums
 from .ways import Way
 
 __all__ = [
-    "KINDS", "LEAST", "PROBE", "Explanation", "Fault", "Grid", "Probe", "Problem", "Setting", "chosen", "evidence",
+    "KINDS", "LEAST", "PROBE", "Explanation", "Fault", "Grid", "Problem", "Setting", "chosen", "evidence",
     "is_gross", "near",
 ]  # fmt: skip
 
@@ -249,30 +248,6 @@ def is_gross(problem: Problem) -> bool:
     correct, values = (decode_codes(codes, fmt) for codes in (problem.setting.codes(way), problem.target))
     with np.errstate(invalid="ignore", over="ignore"):
         return bool((~near(correct, values, values)).sum() >= LEAST)
-
-
-class Probe:
-    """A small sample of the outputs that differ from the correct product, on which faults are computed."""
-
-    def __init__(self, problem: Problem, differs: NDArray[np.bool_]) -> None:
-        self._fmt = FORMATS[problem.ways[0].result]
-        self._rows, self._columns = chosen(differs, *PROBE)
-        place = np.ix_(self._rows, self._columns)
-        self.target, self.differs = problem.target[place], differs[place]
-        self._all = decode_codes(problem.target, self._fmt)
-        self._values = self._all[place]
-
-    def grid(self, fault: Fault) -> Grid:
-        """Return the sample of outputs as computed by a kernel with the fault."""
-        return Grid(fault.setting, self._rows, self._columns)
-
-    def distance(self, fault: Fault, way: Way) -> tuple[float, float]:
-        """Return the fraction of sample outputs that a fault nearly reproduces, and the sum of all distances."""
-        way = fault.change_way(way) if fault.change_way else way
-        computed = decode_codes(self.grid(fault).codes(way), self._fmt)
-        close = near(computed, self._values, self._all)[self.differs]
-        far = np.abs(computed - self._values)[self.differs]
-        return float(close.mean()), float(np.where(np.isfinite(far), far, 0).sum())
 
 
 def chosen(differs: NDArray[np.bool_], rows: int, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

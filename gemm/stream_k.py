@@ -19,8 +19,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.operands import check_choice
 from ..errors import OperandError, shown
-from ..isa.text import is_word_of
 
 __all__ = ["RASTERS", "STREAMED", "StreamK"]
 
@@ -54,9 +54,7 @@ class StreamK:
 
     def __post_init__(self) -> None:
         for name, accepted in (("streamed", STREAMED), ("raster", RASTERS)):
-            value = getattr(self, name)
-            if not is_word_of(value, accepted):
-                raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {shown(value)}")
+            check_choice(name, getattr(self, name), accepted, OperandError)
         for name in ("workers", "rows", "columns", "least"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -72,13 +70,6 @@ class StreamK:
         """
         return _dealt(self, shape, k_tiles, cut)
 
-    def streams(self, tiles: int) -> int:
-        """Return how many of `tiles` output tiles are streamed, that is, cut along K."""
-        waves, rest = divmod(tiles, self.workers)
-        if self.streamed == "all":
-            return tiles
-        return rest + self.workers if rest and waves and self.streamed == "two waves" else rest
-
     def __str__(self) -> str:
         which = {"all": "", "one wave": " for the tiles after whole waves", "two waves": " for the last two waves"}
         place = "" if self.streamed == "all" or self.first else ", the last tiles"
@@ -93,8 +84,10 @@ def _dealt(
     dealing: StreamK, shape: tuple[int, int], k_tiles: int, cut: str
 ) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
     grid = -(-shape[0] // dealing.rows), -(-shape[1] // dealing.columns)
-    tiles = grid[0] * grid[1]
-    streamed, workers = dealing.streams(tiles), dealing.workers
+    tiles, workers = grid[0] * grid[1], dealing.workers
+    waves, rest = divmod(tiles, workers)
+    whole_wave = workers if rest and waves and dealing.streamed == "two waves" else 0
+    streamed = tiles if dealing.streamed == "all" else rest + whole_wave
     length = streamed * k_tiles
     if cut == "balanced":
         least, larger = divmod(length, workers)

@@ -19,8 +19,8 @@ from ..isa.formats import FORMATS
 from ..isa.operands import MatrixOperands
 from ..operands.registers import CONTAINERS
 from .epilogue import RESULTS, Epilogue, rounded_values, to_codes
-from .factors import Factors
 from .group_scales import check_groups
+from .matrices import Factors
 from .ways import Way, combine
 
 __all__ = [
@@ -49,10 +49,6 @@ class Place:
     def of(cls, rows: slice | NDArray[np.intp], columns: slice | NDArray[np.intp], shape: tuple[int, int]) -> "Place":
         """Return the indices of the outputs in some rows and columns."""
         return cls(np.arange(shape[0])[rows], np.arange(shape[1])[columns], shape)
-
-    def take(self, rows: slice, columns: slice) -> "Place":
-        """Return the indices for some of the rows and columns of the outputs."""
-        return Place(self.rows[rows], self.columns[columns], self.shape)
 
 
 class Chains:
@@ -201,15 +197,17 @@ def _plus(one: NDArray, other: NDArray) -> NDArray:
         return total
 
 
-def check_way(way: Way, instructions: int) -> None:
-    """Check that a way of summation defines one result, and that K has enough instructions for it.
+def check_way(way: Way, factors: Factors) -> None:
+    """Check that a way of summation defines one result for the given operands, whose K is long enough for it.
 
-    For errors see :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices` and :func:`~sptc.gemm.ways.combine`.
+    For errors see :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices`, :func:`~sptc.gemm.ways.combine` and
+    :func:`~sptc.gemm.group_scales.check_groups`.
     """
     check_result(way)
-    count = len(way.slices(instructions))
+    count = len(way.slices(factors.count))
     if count > 1 or way.stream_k:
         combine([*range(count)], way.order, max)
+    check_groups(way, factors.groups, factors.count)
 
 
 def check_result(way: Way) -> None:
@@ -253,13 +251,13 @@ def product(
     `finish` stores the results (default: rounding by the way of summation). Raise an `OperandError` as
     :func:`check_way` does, and a `BackendError` if the back end cannot compute on this machine.
     """
-    check_way(way, factors.count)
-    check_groups(way, factors.groups, factors.count)
+    check_way(way, factors)
     shape, epilogue = factors.shape, epilogue or Epilogue()
     result = np.empty(shape, CONTAINERS[FORMATS[way.result].bits])
     place = place or Place.of(slice(None), slice(None), shape)
     for rows, columns in blocks(shape, way.chains(place.shape, factors.count)):
         c = None if start is None else start[rows, columns]
-        chains = Chains(factors.take(rows, columns), way.arch, computes, c, place.take(rows, columns), is_cleared)
+        part = Place(place.rows[rows], place.columns[columns], place.shape)
+        chains = Chains(factors.take(rows, columns), way.arch, computes, c, part, is_cleared)
         result[rows, columns] = stored(way, epilogue.take(shape, rows, columns), sums(way, chains), finish)
     return result

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.operands import check_choice
 from ..errors import InstructionError, OperandError, shown
 from ..isa.architectures import same_numerics
 from ..isa.instructions import Instruction, require_architecture
@@ -70,8 +71,6 @@ _ACCEPTED = {
     "convert_b": CONVERSIONS,
 }
 
-_DIGITS = frozenset("0123456789")
-
 Term = TypeVar("Term")
 
 
@@ -116,9 +115,7 @@ class Way:
 
     def __post_init__(self) -> None:
         for name, accepted in _ACCEPTED.items():
-            value = getattr(self, name)
-            if not is_word_of(value, accepted):
-                raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {shown(value)}")
+            check_choice(name, getattr(self, name), accepted, OperandError)
         if not is_word_of(self.order, ORDERS) and not _bits_of(self.order):
             words = " or ".join(map(repr, ORDERS))
             raise OperandError(
@@ -285,7 +282,7 @@ def _bits_of(order: object) -> tuple[int, ...]:
     """Return the slice-number bits over which a tree adds, in order; empty if `order` is no tree over bits."""
     words = order.split(" ") if isinstance(order, str) else []
     digits = words[1:] if words[:1] == ["tree"] else []
-    bits = tuple(map(int, digits)) if all(word in _DIGITS for word in digits) else ()
+    bits = tuple(map(int, digits)) if {*digits} <= {*"0123456789"} else ()
     return bits if sorted(bits) == [*range(len(bits))] else ()
 
 
@@ -301,7 +298,12 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
     """
     parts = list(terms)
     if bits := _bits_of(order):
-        return _over_bits(parts, bits, add)
+        if len(parts) != 1 << len(bits):
+            raise OperandError(f"a tree over {len(bits)} bits adds {1 << len(bits)} slices, not {len(parts)}")
+        numbered = dict(enumerate(parts))
+        for bit in bits:  # add the terms whose numbers differ in this bit
+            numbered = {n: add(part, numbered[n | 1 << bit]) for n, part in numbered.items() if not n >> bit & 1}
+        return numbered[0]
     if order in ("in order", "reverse"):
         return reduce(add, parts if order == "in order" else parts[::-1])
     if order == "last first":
@@ -315,16 +317,6 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
         else:
             ones, others, rest = parts[:half], parts[half + odd :], parts[half : half + odd]
         parts = [*map(add, ones, others), *rest]
-    return parts[0]
-
-
-def _over_bits(terms: list[Term], bits: tuple[int, ...], add: Callable[[Term, Term], Term]) -> Term:
-    """Add 2^n terms in a tree that combines terms whose numbers differ in one bit."""
-    if len(terms) != 1 << len(bits):
-        raise OperandError(f"a tree over {len(bits)} bits adds {1 << len(bits)} slices, not {len(terms)}")
-    parts = dict(enumerate(terms))
-    for bit in bits:
-        parts = {n: add(part, parts[n | 1 << bit]) for n, part in parts.items() if not n >> bit & 1}
     return parts[0]
 
 

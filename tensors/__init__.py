@@ -7,13 +7,6 @@ from .software_formats import SOFTWARE_FORMATS, PackingOptions
 from .sparsify import expand, sparsify
 
 __all__ = [
-    "SOFTWARE_FORMATS",
-    "Compressed",
-    "PackingOptions",
-    "Quantised",
-    "expand",
-    "from_scale_blocks",
-    "quantise",
-    "sparsify",
-    "to_scale_blocks",
-]
+    "SOFTWARE_FORMATS", "Compressed", "PackingOptions", "Quantised", "expand", "from_scale_blocks", "quantise",
+    "sparsify", "to_scale_blocks",
+]  # fmt: skip

@@ -1,14 +1,15 @@
-"""Split a matrix into blocks of rows, so that a matrix in a file is never converted to a wider type as a whole."""
+"""Checks of arguments, and blocks of rows, so that no matrix in a file is converted to a wider type as a whole."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError
+from ..errors import OperandError, shown
+from ..isa.text import is_word_of
 from .element_types import is_extension
 
-__all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "in_float64", "place", "row_blocks"]
+__all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "check_word", "in_float64", "place", "row_blocks"]
 
 #: Type of a callback ``progress(done, total)``. `done` and `total` are numbers of rows of a matrix.
 Progress = Callable[[int, int], None]
@@ -42,6 +43,12 @@ def check_matrix(matrix: NDArray) -> None:
         raise OperandError(
             f"elements must be floats of at most 64 bits or integers of at most 32, not {matrix.dtype.name}"
         )
+
+
+def check_word(name: str, value: object, accepted: Collection[str]) -> None:
+    """Raise an `OperandError` unless `value` is one of the accepted words."""
+    if not is_word_of(value, accepted):
+        raise OperandError(f"{name} must be one of {', '.join(accepted)}, not {shown(value)}")
 
 
 def in_float64(block: NDArray) -> NDArray[np.float64]:

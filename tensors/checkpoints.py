@@ -1,16 +1,19 @@
 """Read and write compressed matrices in files, with text metadata that describes the format."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Error, FileError, OperandError
+from ..errors import Error, FileError, OperandError, shown
 from ..isa.formats import FORMATS
 from ..isa.instructions import parse
 from ..isa.metadata import GRANULARITIES, Granularity
 from ..operands.registers import CONTAINERS
+from .blocks import in_float64, row_blocks
 from .compressed import Compressed
 from .element_types import TYPE_OF, named_dtype
 from .files import TensorFile, open_tensors, write_tensors
@@ -19,7 +22,10 @@ from .scales import SCALE_LAYOUTS
 from .software_formats import SOFTWARE_FORMATS, PackingOptions, SoftwareFormat, default_instruction, element_bits
 from .sparsify import expand, sparsify
 
-__all__ = ["Checkpoint", "elements", "pack", "read_compressed", "write_compressed"]
+__all__ = ["Checkpoint", "contents", "difference", "pack", "read_compressed", "write_compressed"]
+
+#: Software formats without text metadata, which are recognised by their array names.
+_BY_NAME = ("marlin_24", "bitmask")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +33,16 @@ class Checkpoint:
     """A compressed matrix. Quantised stored values also have codes and scales."""
 
     #: Compressed matrix. Quantised values have the numpy or ``ml_dtypes`` type of their format; if there is no such
-    #: type, they are codes.
+    #: type of at least 8 bits, they are codes.
     compressed: Compressed
     quantised: Quantised | None = None  #: Codes and scales of the stored values, or None if not quantised
 
     @classmethod
     def of(cls, compressed: Compressed, quantised: Quantised) -> "Checkpoint":
         """Return a compressed matrix with its stored values replaced by quantised values."""
-        return cls(replace(compressed, stored=elements(quantised)), quantised)
+        name, codes = TYPE_OF.get(quantised.format.name), quantised.codes
+        stored = codes.view(named_dtype(name)) if name and quantised.format.bits >= 8 else codes
+        return cls(replace(compressed, stored=stored), quantised)
 
     def recompressed(self, producer: str) -> "Checkpoint":
         """Return a quantised matrix compressed again, for software that quantises before it compresses.
@@ -52,12 +60,6 @@ class Checkpoint:
         if self.quantised is None:
             return self.compressed
         return replace(self.compressed, stored=self.quantised.dequantise())
-
-
-def elements(quantised: Quantised) -> NDArray:
-    """Return the elements in the type of their format, or as codes if the format has no type of at least 8 bits."""
-    name = TYPE_OF.get(quantised.format.name)
-    return quantised.codes.view(named_dtype(name)) if name and quantised.format.bits >= 8 else quantised.codes
 
 
 def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[dict[str, NDArray], dict[str, str]]:
@@ -153,7 +155,11 @@ def read_compressed(
     arrays = {key: file.get(prefix + key) for key in requested.tensors}
     try:
         text = {**requested.implied(arrays), **text}
-        said = _options(text)
+        said = PackingOptions(
+            instruction=parse(text["instruction"]) if "instruction" in text else None,
+            sparsity_selector=int(text.get("selector", 0)),
+            tile_k=int(text.get("tile_k", 128)),
+        )
         if granularity is None:
             thirty_two = name not in ("ptx", "bitmask") and arrays[requested.tensors[0]].dtype.itemsize == 4
             granularity = GRANULARITIES[text.get("granularity", "1:2" if thirty_two else "2:4")]
@@ -172,7 +178,7 @@ def read_compressed(
 def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
     if tensor is not None:
         return f"{tensor}." if tensor else ""
-    prefixes = [one.removesuffix(keys[0]) for one in file.names if f".{one}".endswith(f".{keys[0]}")]
+    prefixes = _prefixes(file, keys[0])
     if len(prefixes) != 1:
         raise FileError(
             f"{file.path} holds {len(prefixes)} matrices with an array named {keys[0]!r}"
@@ -181,12 +187,9 @@ def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
     return prefixes[0]
 
 
-def _options(text: dict[str, str]) -> PackingOptions:
-    return PackingOptions(
-        instruction=parse(text["instruction"]) if "instruction" in text else None,
-        sparsity_selector=int(text.get("selector", 0)),
-        tile_k=int(text.get("tile_k", 128)),
-    )
+def _prefixes(file: TensorFile, key: str) -> list[str]:
+    """Return the prefixes, including the dot, of the names of all arrays that are called `key`."""
+    return [name.removesuffix(key) for name in file.names if f".{name}".endswith(f".{key}")]
 
 
 def _restored(compressed: Compressed, name: str) -> NDArray:
@@ -220,3 +223,46 @@ def _quantised(
     if scales.dtype != CONTAINERS[8 if scale_format.bits <= 8 else 16]:
         raise OperandError(f"scales of {scale_format.name} cannot be stored as {scales.dtype.name}")
     return Quantised(codes, fmt, np.asarray(scales), scale_format, block, tensor_scale)
+
+
+def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
+    """Return, for the name of each tensor in a file, a function that reads and returns the tensor's dense values.
+
+    The file holds dense tensors, or is one that ``sptc compress`` wrote, or is a checkpoint of compressed-tensors, vLLM
+    or PyTorch with compressed matrices. The name of a compressed matrix is the prefix of its arrays. Raise a
+    `FileError` if the file cannot be read, or is in no known format.
+    """
+    file = open_tensors(path)
+    own = file.metadata.get("software_format")
+    if own is not None and own not in SOFTWARE_FORMATS:
+        raise FileError(f"the metadata of {path} states the unknown format {shown(own)}")
+    readers: dict[str, Callable[[], NDArray]] = {}
+    parts: set[str] = set()
+    for name in [own] if own else _BY_NAME:
+        form = SOFTWARE_FORMATS[name]
+        prefixes = _prefixes(file, form.tensors[0])
+        for prefix in (one for one in prefixes if all(one + key in file.names for key in form.tensors)):
+            parts |= {prefix + key for key in (*form.tensors, form.scales)}
+            readers[prefix.removesuffix(".")] = partial(_expanded, path, name, prefix.removesuffix("."))
+    return readers | {name: partial(file.get, name) for name in file.names if name not in parts}
+
+
+def _expanded(path: Path, name: str, prefix: str) -> NDArray:
+    return expand(read_compressed(path, name, prefix).values())
+
+
+def difference(left: NDArray, right: NDArray) -> tuple[int, tuple[int, ...] | None]:
+    """Count the different elements of two tensors of one shape. Also return the index of the first such element.
+
+    The tensors may have any types of real numbers. -0.0 equals 0, and NaN equals NaN.
+    """
+    shape, total, first = left.shape, 0, None
+    left, right = (one.reshape(len(one) if one.ndim else 1, -1) for one in (left, right))
+    for rows in row_blocks(left.shape):
+        one, other = in_float64(np.asarray(left[rows])), in_float64(np.asarray(right[rows]))
+        differs = (one != other) & ~(np.isnan(one) & np.isnan(other))
+        if differs.any() and first is None:
+            flat = int(differs.ravel().argmax()) + rows.start * left.shape[1]
+            first = tuple(int(index) for index in np.unravel_index(flat, shape))
+        total += int(differs.sum())
+    return total, first

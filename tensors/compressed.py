@@ -5,21 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Error, OperandError, shown
+from ..errors import Error, OperandError
 from ..isa.metadata import RULES, UNITS_PER_CHUNK, Granularity
-from .blocks import place, row_blocks
+from .blocks import check_word, place, row_blocks
 
 __all__ = [
-    "Compressed",
-    "Crowded",
-    "NibbleError",
-    "SparsityError",
-    "broken",
-    "check_nibbles",
-    "natural_rule",
-    "short_chunks",
-    "structure",
-]
+    "Compressed", "Crowded", "NibbleError", "SparsityError", "broken", "check_nibbles", "short_chunks", "structure",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,14 +123,6 @@ def structure(granularity: Granularity) -> tuple[int, int, int]:
     return UNITS_PER_CHUNK, 2, granularity.logical // UNITS_PER_CHUNK
 
 
-def natural_rule(granularity: Granularity) -> str:
-    """Return the most permissive metadata rule for a granularity: the one with the most legal nibble values.
-
-    It is ``tf32`` for 1:2, else ``plain``.
-    """
-    return "tf32" if granularity.stored == 1 else "plain"
-
-
 def _illegal(compressed: Compressed, block: slice, rule: str, strict: bool) -> NDArray[np.bool_]:
     nibbles = compressed.nibbles[block]
     legal = np.isin(np.arange(16), list(RULES[rule].legal))
@@ -154,7 +138,7 @@ def broken(compressed: Compressed, rule: str, *, strict: bool = True) -> int:
 
     If not `strict`, nibble 0x0 of a chunk that stores only zeros is not counted.
     """
-    _check_rule(rule)
+    check_word("the rule", rule, RULES)
     return sum(int(_illegal(compressed, block, rule, strict).sum()) for block in row_blocks(compressed.stored.shape))
 
 
@@ -169,15 +153,15 @@ def short_chunks(compressed: Compressed) -> int:
 
 
 def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bool = False) -> None:
-    """Check that every metadata nibble is defined under a rule, by default that of :func:`natural_rule`.
+    """Check that every metadata nibble is defined under a rule, by default ``tf32`` for 1:2 and else ``plain``.
 
     With `strict`, also refuse nibble 0x0 of chunks that store only zeros, which CUTLASS 3 writes. Raise a `NibbleError`
     if a nibble is undefined, and an `OperandError` if the rule is not in :data:`sptc.isa.metadata.RULES`, or accepts
     nibbles that are undefined for the granularity.
     """
-    natural = natural_rule(compressed.granularity)
+    natural = "tf32" if compressed.granularity.stored == 1 else "plain"  # the rule with the most legal nibbles
     rule = rule or natural
-    _check_rule(rule)
+    check_word("the rule", rule, RULES)
     if not RULES[rule].legal <= RULES[natural].legal:
         raise OperandError(
             f"the {rule} rule accepts nibbles that {compressed.granularity.name} leaves undefined; "
@@ -188,8 +172,3 @@ def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bo
         if illegal.any():
             row, chunk = place(illegal, block)
             raise NibbleError(row, chunk, int(compressed.nibbles[row, chunk]), rule)
-
-
-def _check_rule(rule: str) -> None:
-    if rule not in RULES:
-        raise OperandError(f"the rule must be one of {', '.join(RULES)}, not {shown(rule)}")

@@ -9,13 +9,8 @@ from ..errors import OperandError
 from ..isa.metadata import join_nibbles, split_nibbles
 
 __all__ = [
-    "atom_sm90",
-    "atom_sm100",
-    "from_atoms",
-    "interleaved_positions",
-    "swizzled_positions",
-    "to_atoms",
-]
+    "atom_sm90", "atom_sm100", "from_atoms", "in_atoms", "interleaved_positions", "swizzled_positions", "to_atoms",
+]  # fmt: skip
 
 #: Atom: the smallest contiguous block of metadata in CUTLASS 3 and 4. The array, of shape (rows, chunks), gives the
 #: position of each chunk's metadata nibble in the atom, counted in nibbles.
@@ -110,19 +105,27 @@ def _row_major(rows: int, columns: int, bits: int) -> Atom:
     return np.arange(rows * columns // _CHUNK[bits]).reshape(rows, -1)
 
 
-def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
-    """Arrange metadata nibbles, shape (rows, chunks), in whole atoms, padded with zeros. Return the bytes of the atoms.
+def in_atoms(matrix: NDArray, atom: Atom) -> NDArray:
+    """Arrange a matrix with one element per metadata nibble in whole atoms, padded with zeros; one row per atom.
 
-    Consecutive atoms are neighbours along M. A byte has two nibbles, the low one first.
+    Consecutive atoms are neighbours along M.
     """
-    rows, chunks = nibbles.shape
+    rows, chunks = matrix.shape
     down, across = -(-rows // atom.shape[0]), -(-chunks // atom.shape[1])
-    whole = np.zeros((down * atom.shape[0], across * atom.shape[1]), np.uint8)
-    whole[:rows, :chunks] = nibbles
+    whole = np.zeros((down * atom.shape[0], across * atom.shape[1]), matrix.dtype)
+    whole[:rows, :chunks] = matrix
     blocks = whole.reshape(down, atom.shape[0], across, atom.shape[1]).transpose(2, 0, 1, 3)
-    placed = np.empty((across * down, atom.size), np.uint8)
+    placed = np.empty((across * down, atom.size), matrix.dtype)
     placed[:, atom.ravel()] = blocks.reshape(across * down, -1)
-    return join_nibbles(placed).ravel()
+    return placed
+
+
+def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
+    """Return the bytes of metadata nibbles, shape (rows, chunks), in whole atoms as by :func:`in_atoms`.
+
+    A byte has two nibbles, the low one first.
+    """
+    return join_nibbles(in_atoms(nibbles, atom)).ravel()
 
 
 def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) -> NDArray[np.uint8]:
@@ -136,8 +139,7 @@ def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) ->
             f"{rows} rows of {chunks} chunks take {down * across * atom.size // 2} bytes of metadata in "
             f"whole atoms, not {octets.size}"
         )
-    flat = octets.reshape(across * down, -1)
-    placed = split_nibbles(flat)
+    placed = split_nibbles(octets.reshape(across * down, -1))
     blocks = placed[:, atom.ravel()].reshape(across, down, atom.shape[0], atom.shape[1])
     whole = blocks.transpose(1, 2, 0, 3).reshape(down * atom.shape[0], across * atom.shape[1])
     return np.ascontiguousarray(whole[:rows, :chunks])

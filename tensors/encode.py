@@ -33,7 +33,11 @@ def encode(
     negative = np.signbit(values) & ~not_a_number
     if fmt.is_integer:
         whole = np.copysign(_whole(magnitudes, rounding, negative), values)
-        return _integers(whole, values, fmt, saturate, first_row).astype(container_type(fmt))
+        high = int(fmt.maximum)
+        low = -high - 1 if fmt.signed else 0
+        if not saturate:
+            _refuse((whole < low) | (whole > high), values, fmt, first_row, f"has the range {low} to {high}")
+        return (whole.clip(low, high).astype(np.int64) & ((1 << fmt.bits) - 1)).astype(container_type(fmt))
     if not fmt.signed:
         if not saturate:
             _refuse(negative & (magnitudes > 0), values, fmt, first_row, "has no negative numbers")
@@ -72,17 +76,6 @@ def _whole(values: NDArray[np.float64], rounding: str, negative: NDArray[np.bool
     if rounding == "RNA":
         return down + (values - down >= 0.5)
     return down if rounding == "RZ" else np.where(negative == (rounding == "RM"), np.ceil(values), down)
-
-
-def _integers(
-    whole: NDArray[np.float64], values: NDArray[np.float64], fmt: Format, saturate: bool, first_row: int
-) -> NDArray[np.int64]:
-    """Return whole numbers in two's complement. Beyond the format's range, clip if `saturate`, else raise an error."""
-    high = int(fmt.maximum)
-    low = -high - 1 if fmt.signed else 0
-    if not saturate:
-        _refuse((whole < low) | (whole > high), values, fmt, first_row, f"has the range {low} to {high}")
-    return whole.clip(low, high).astype(np.int64) & ((1 << fmt.bits) - 1)
 
 
 def _magnitude_codes(

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from ..errors import FileError, OperandError
 from ..infra.files import write_whole
 from ..infra.reading import opened, read_array, read_arrays
-from .bitmask import BITMASK_PARTS, dense_from_bitmask
 from .compressed import Compressed
 from .element_types import is_extension, named_dtype, needed
 from .pytorch import array_of, compressed_of, is_semi_structured, read_weights
@@ -38,6 +37,8 @@ _SAFETENSORS_TYPES = {
 _METADATA = "__metadata__"
 #: Metadata key in an ``.npz`` file. Its JSON value has the element types that ``.npz`` cannot express, by tensor name.
 _TYPES = "types"
+#: Names of the arrays of a matrix that compressed-tensors stores as a bitmask. The 2:4 format has no row offsets.
+_BITMASK_PARTS = ("compressed", "bitmask", "shape", "row_offsets")
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,9 +191,9 @@ def _open_pt(path: Path) -> TensorFile:
 
 def _with_bitmasks(file: TensorFile) -> TensorFile:
     """Return a file in which a matrix stored as a bitmask with row offsets appears as one dense matrix."""
-    last = f".{BITMASK_PARTS[-1]}"
+    last = f".{_BITMASK_PARTS[-1]}"
     whole = {name.removesuffix(last) for name in file.names if name.endswith(last)}
-    parts = {name: tuple(f"{name}.{part}" for part in BITMASK_PARTS) for name in sorted(whole)}
+    parts = {name: tuple(f"{name}.{part}" for part in _BITMASK_PARTS) for name in sorted(whole)}
     parts = {name: keys for name, keys in parts.items() if name not in file.names and {*keys} <= {*file.names}}
     if not parts:
         return file
@@ -203,12 +204,44 @@ def _with_bitmasks(file: TensorFile) -> TensorFile:
             return file.get(name)
         arrays = (file.get(key) for key in parts[name])
         try:
-            return dense_from_bitmask(dict(zip(BITMASK_PARTS, arrays, strict=True)))
+            return _dense_from_bitmask(dict(zip(_BITMASK_PARTS, arrays, strict=True)))
         except OperandError as error:
             raise FileError(f"{file.path}: {name!r}: {error}") from None
 
     names = (*(name for name in file.names if name not in inside), *parts)
     return replace(file, names=names, _read=read, bitmasks=tuple(parts))
+
+
+def _dense_from_bitmask(arrays: Mapping[str, NDArray]) -> NDArray:
+    """Return the dense matrix of a ``sparse-bitmask`` checkpoint, with +0 where no bit is set.
+
+    The arrays are ``compressed``, the non-zero values row by row; ``bitmask``, uint8 of shape (rows, columns / 8
+    rounded up), the first column in the lowest bit; ``shape``; and ``row_offsets``, the index of the first value of
+    every row. Raise an `OperandError` if the arrays contradict each other.
+
+    Source: ``sparse_bitmask.py`` of compressed-tensors 0.10.2, which does not store -0.0. Where the original matrix has
+    -0.0, the returned matrix has +0.
+    """
+    values, mask, shape, offsets = (arrays[name] for name in _BITMASK_PARTS)
+    sizes = shape.ravel().tolist() if shape.dtype.kind in "iu" and shape.size == 2 else [0, 0]
+    rows, columns = int(sizes[0]), int(sizes[1])
+    if rows < 1 or columns < 1 or mask.shape != (rows, -(-columns // 8)) or mask.dtype.itemsize != 1:
+        raise OperandError(f"a {mask.dtype.name} bitmask of shape {mask.shape} does not fit a matrix {tuple(sizes)}")
+    octets = np.ascontiguousarray(mask).view(np.uint8)
+    bits = np.unpackbits(octets, axis=1, bitorder="little").view(bool)
+    if bits[:, columns:].any():
+        raise OperandError(f"the bitmask marks elements beyond column {columns - 1}")
+    kept = bits[:, :columns]
+    counts = kept.sum(1)
+    if values.ndim != 1 or len(values) != counts.sum():
+        raise OperandError(
+            f"the bitmask marks {counts.sum()} elements, but there are {values.size} values of shape {values.shape}"
+        )
+    if not np.array_equal(offsets.ravel(), np.cumsum(counts) - counts):
+        raise OperandError("the row offsets do not match the bitmask")
+    dense = np.zeros((rows, columns), values.dtype)
+    dense[kept] = values
+    return dense
 
 
 def read_matrix(path: Path, name: str | None = None) -> NDArray:

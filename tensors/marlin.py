@@ -14,13 +14,7 @@ from ..errors import OperandError
 from ..isa.metadata import join_nibbles, split_nibbles
 from .cutlass import swizzled_positions
 
-__all__ = [
-    "from_marlin_scales",
-    "marlin_bits",
-    "pack_marlin",
-    "to_marlin_scales",
-    "unpack_marlin",
-]
+__all__ = ["from_marlin_scales", "marlin_bits", "pack_marlin", "to_marlin_scales", "unpack_marlin"]
 
 #: Size of a block of the weight matrix: number of rows, and number of stored columns.
 _ROWS, _STORED = 64, 16

@@ -9,7 +9,6 @@ import pickletools
 import re
 import sys
 import zipfile
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +26,9 @@ __all__ = ["array_of", "compressed_of", "is_semi_structured", "is_tensor", "read
 
 #: Element types that PyTorch cannot convert to numpy.
 _FOREIGN = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-#: Names that the pickle of plain tensors may use, besides the names of storages and element types.
+_SEMI_STRUCTURED = ("SparseSemiStructuredTensorCUTLASS", "SparseSemiStructuredTensorCUSPARSELT")
+#: Names that a pickle may use, besides the names of storages and element types: first those of plain tensors, then
+#: those of semi-structured tensors.
 _ALLOWED = {
     "collections OrderedDict",
     "torch Size",
@@ -36,10 +37,6 @@ _ALLOWED = {
     "torch._utils _rebuild_tensor_v3",
     "torch.storage TypedStorage",
     "torch.storage UntypedStorage",
-}
-_SEMI_STRUCTURED = ("SparseSemiStructuredTensorCUTLASS", "SparseSemiStructuredTensorCUSPARSELT")
-#: Further names that the pickle of semi-structured tensors may use.
-_ALLOWED |= {
     "torch device",
     "torch._tensor _rebuild_from_type_v2",
     "torch._utils _rebuild_wrapper_subclass",
@@ -154,7 +151,8 @@ def read_weights(path: Path) -> dict[str, Any]:
             size = file.seek(0, 2)
             sizes = _check(path, file, size)
             torch = needed("torch", "torch")
-            with _semi_structured_allowed(torch):
+            kinds = [getattr(torch.sparse, name) for name in _SEMI_STRUCTURED if hasattr(torch.sparse, name)]
+            with torch.serialization.safe_globals(kinds):
                 loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             tensors = _tensors(loaded, torch)
             for tensor in (part for whole in tensors.values() for part in _parts(whole, torch)):
@@ -167,12 +165,6 @@ def read_weights(path: Path) -> dict[str, Any]:
     if not tensors:
         raise FileError(f"{path} holds no tensor, but {type(loaded).__name__}")
     return tensors
-
-
-def _semi_structured_allowed(torch: Any) -> Any:
-    """Allow PyTorch to load the classes of semi-structured tensors, which PyTorch 2.5 and later save."""
-    kinds = [getattr(torch.sparse, name) for name in _SEMI_STRUCTURED if hasattr(torch.sparse, name)]
-    return torch.serialization.safe_globals(kinds) if hasattr(torch.serialization, "safe_globals") else nullcontext()
 
 
 def _parts(tensor: Any, torch: Any) -> list[Any]:

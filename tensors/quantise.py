@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError, shown
+from ..errors import OperandError
 from ..isa.formats import FORMATS, Format
-from .blocks import Progress, check_matrix, in_float64, place, row_blocks
+from .blocks import Progress, check_matrix, check_word, in_float64, place, row_blocks
 from .encode import container_type, decode_codes, encode
 
 __all__ = ["NAN_POLICIES", "RECIPES", "Quantised", "Recipe", "quantise"]
@@ -19,59 +19,23 @@ NAN_POLICIES = ("error", "keep", "zero")
 class Recipe:
     """Quantisation recipe: how the scales of a matrix are chosen before its elements are converted."""
 
-    name: str  #: Name of the recipe, a key in :data:`RECIPES`
-    meaning: str
-    elements: tuple[str, ...]  #: Element formats that the recipe supports, or empty if it supports all
-    block: int | None  #: Number of consecutive elements of a row that share a scale.
-    scale: str | None  #: Number format of the block scales.
-    source: str  #: Name of the document that defines the recipe
+    elements: tuple[str, ...] = ()  #: Element formats that the recipe supports, or empty if it supports all
+    block: int | None = None  #: Number of consecutive elements of a row that share a scale.
+    scale: str | None = None  #: Number format of the block scales.
 
 
-RECIPES: dict[str, Recipe] = {
-    record.name: record
-    for record in (
-        Recipe(
-            "plain",
-            "a cast to floats; for integers, all elements are divided by one scale, largest magnitude / largest code",
-            (),
-            None,
-            None,
-            "IEEE 754 round to nearest even",
-        ),
-        Recipe(
-            "mx",
-            "blocks of 32 elements with scale 2**(floor(log2(largest magnitude)) - largest exponent of the format)",
-            ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"),
-            32,
-            "ue8m0",
-            "OCP Microscaling Formats v1.0, 6.3",
-        ),
-        Recipe(
-            "nvfp4",
-            "blocks of 16 elements with scale largest magnitude / 6 / tensor scale; the tensor scale is the largest "
-            "magnitude of the matrix / (6 * 448)",
-            ("e2m1",),
-            16,
-            "ue4m3",
-            "NVIDIA Transformer Engine and TensorRT Model Optimizer",
-        ),
-        Recipe(
-            "group",
-            "blocks of 64 stored values (128 columns of 2:4) with scale largest magnitude / 7.5, or / 127.5 for s8",
-            ("s8", "s4"),
-            64,
-            "f16",
-            "compressed-tensors, symmetric integers with group_size 128",
-        ),
-        Recipe(
-            "channel",
-            "one scale per row: largest magnitude / 7.5, or / 127.5 for s8",
-            ("s8", "s4"),
-            None,
-            "f16",
-            "compressed-tensors, symmetric integers per channel",
-        ),
-    )
+RECIPES = {
+    # A cast to floats; for integers, all elements are divided by one scale, largest magnitude / largest code.
+    "plain": Recipe(),
+    # Scale 2**(floor(log2(largest magnitude)) - largest exponent of the format): OCP Microscaling Formats v1.0, 6.3.
+    "mx": Recipe(("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"), 32, "ue8m0"),
+    # Scale largest magnitude / 6 / tensor scale; the tensor scale is the largest magnitude of the matrix / (6 * 448):
+    # NVIDIA Transformer Engine and TensorRT Model Optimizer.
+    "nvfp4": Recipe(("e2m1",), 16, "ue4m3"),
+    # Symmetric integers of compressed-tensors, with group_size 128 (64 stored values of 2:4) and per channel: scale
+    # largest magnitude / 7.5, or / 127.5 for s8.
+    "group": Recipe(("s8", "s4"), 64, "f16"),
+    "channel": Recipe(("s8", "s4"), None, "f16"),
 }
 
 
@@ -155,7 +119,16 @@ def quantise(
     A value is rounded once, from float64. A scale of the whole matrix (``nvfp4``; integers by ``plain``) is a float32
     number. Quotients are computed in float64. A block of zeros has the smallest scale, 2**-127 or 0.
     """
-    fmt, chosen = _checked(fmt, recipe, saturate, nan)
+    if isinstance(fmt, str):
+        check_word("the format", fmt, FORMATS)
+        fmt = FORMATS[fmt]
+    check_word("the recipe", recipe, RECIPES)
+    chosen = RECIPES[recipe]
+    if chosen.elements and fmt.name not in chosen.elements:
+        raise OperandError(f"the recipe {recipe} is for {', '.join(chosen.elements)}, not {fmt.name}")
+    if chosen.scale and not saturate:
+        raise OperandError(f"the recipe {recipe} always saturates; saturation cannot be turned off")
+    check_word("the policy for NaN", nan, NAN_POLICIES)
     if block is not None:
         if not chosen.block or block < 1:
             raise OperandError(f"the recipe {recipe} does not accept the block size {block}")
@@ -169,23 +142,6 @@ def quantise(
         exact = _block_of(values, rows, nan, finite=False)
         codes[rows] = encode(exact if scale is None else exact / scale, fmt, saturate=saturate, first_row=rows.start)
     return Quantised(codes, fmt, tensor_scale=scale)
-
-
-def _checked(fmt: Format | str, recipe: str, saturate: bool, nan: str) -> tuple[Format, Recipe]:
-    if isinstance(fmt, str):
-        if fmt not in FORMATS:
-            raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {shown(fmt)}")
-        fmt = FORMATS[fmt]
-    if recipe not in RECIPES:
-        raise OperandError(f"the recipe must be one of {', '.join(RECIPES)}, not {shown(recipe)}")
-    chosen = RECIPES[recipe]
-    if chosen.elements and fmt.name not in chosen.elements:
-        raise OperandError(f"the recipe {recipe} is for {', '.join(chosen.elements)}, not {fmt.name}")
-    if chosen.scale and not saturate:
-        raise OperandError(f"the recipe {recipe} always saturates; saturation cannot be turned off")
-    if nan not in NAN_POLICIES:
-        raise OperandError(f"the policy for NaN must be one of {', '.join(NAN_POLICIES)}, not {shown(nan)}")
-    return fmt, chosen
 
 
 def _block_of(values: NDArray, rows: slice, nan: str, *, finite: bool) -> NDArray[np.float64]:
@@ -225,9 +181,9 @@ def _scaled(values: NDArray, fmt: Format, recipe: Recipe, nan: str, progress: Pr
     (rows, columns), scale_format = values.shape, FORMATS[recipe.scale]
     block = recipe.block or columns
     blocks = -(-columns // block)
-    divisor = {"mx": 2.0**fmt.maximum_exponent, "nvfp4": fmt.maximum}.get(recipe.name, fmt.maximum + 0.5)
+    divisor = {"ue8m0": 2.0**fmt.maximum_exponent, "ue4m3": fmt.maximum}.get(recipe.scale, fmt.maximum + 0.5)
     tensor_scale = None
-    if recipe.name == "nvfp4":
+    if recipe.scale == "ue4m3":
         tensor_scale = _tensor_scale(_largest(values, nan, finite=True), fmt.maximum * scale_format.maximum)
     matrix_scale = 1.0 if tensor_scale is None else tensor_scale
     rounding = "RZ" if recipe.scale == "ue8m0" else "RNE"

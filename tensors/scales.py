@@ -19,13 +19,11 @@ _HIGH, _WIDE = 128, 4
 class ScaleLayout:
     """Memory layout of block scales, with functions that pack scales into the layout and unpack them."""
 
-    name: str  #: Name of the layout, a key in :data:`SCALE_LAYOUTS`
     meaning: str
     #: Function ``pack(scales)``: arranges scales of shape (rows, scales per row) in this layout.
     pack: Callable[[NDArray], NDArray]
     #: Function ``unpack(array, rows, scales per row)``: the inverse of `pack`.
     unpack: Callable[[NDArray, int, int], NDArray]
-    source: str  #: Document or source file that defines the layout
 
 
 def to_scale_blocks(scales: NDArray) -> NDArray:
@@ -92,23 +90,8 @@ def _checked(scales: NDArray, rows: int, columns: int) -> NDArray:
     return scales
 
 
-SCALE_LAYOUTS: dict[str, ScaleLayout] = {
-    record.name: record
-    for record in (
-        ScaleLayout("rows", "row by row", lambda scales: scales, _checked, "tensors/quantise.py"),
-        ScaleLayout(
-            "128x4",
-            "in blocks of 128 rows x 4 scales, padded",
-            to_scale_blocks,
-            from_scale_blocks,
-            "CUTLASS sm100_blockscaled_layout.hpp; cuBLAS manual",
-        ),
-        ScaleLayout(
-            "marlin_24",
-            "transposed, and permuted in groups of 64 rows",
-            to_marlin_scales,
-            from_marlin_scales,
-            "compressed-tensors, marlin_24.py",
-        ),
-    )
+SCALE_LAYOUTS = {
+    "rows": ScaleLayout("row by row", lambda scales: scales, _checked),
+    "128x4": ScaleLayout("in blocks of 128 rows x 4 scales, padded", to_scale_blocks, from_scale_blocks),
+    "marlin_24": ScaleLayout("transposed, and permuted in groups of 64 rows", to_marlin_scales, from_marlin_scales),
 }

@@ -48,15 +48,12 @@ class PackingOptions:
 class SoftwareFormat:
     """Memory format in which one software stores compressed matrices: array names, pack and unpack functions."""
 
-    name: str  #: Name of the format, a key in :data:`SOFTWARE_FORMATS`
-    meaning: str
     tensors: tuple[str, ...]  #: Names of the format's arrays. An array of scales is listed only if every file has it.
     #: Function ``pack(compressed, options)``: returns the arrays by name.
     pack: Callable[[Compressed, PackingOptions], Tensors]
     #: Function ``unpack(arrays, granularity, options)``: returns the compressed matrix. 4-bit elements are uint8 codes,
     #: elements of format ``ptx`` are codes of the element width.
     unpack: Callable[[Mapping[str, NDArray], Granularity, PackingOptions], Compressed]
-    source: str  #: Document or source file that defines the layout
     scales: str = "scales"  #: Name of the array that holds the block scales
     scale_layout: str = "rows"  #: Default layout of block scales, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS`
     #: Function ``implied(arrays)``: derives the text metadata from the arrays of a file that other software wrote.
@@ -68,9 +65,9 @@ def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
 
     Raise an `OperandError` if no sparse instruction has elements of this width in this sparsity structure.
     """
-    sizes = {"1:2": (4,), "2:4": (1, 2), "4:8": (1,)}[granularity.name]
+    accepted = {"1:2": ((4,), "32 bits"), "2:4": ((1, 2), "8 or 16 bits"), "4:8": ((1,), "4 bits")}
+    sizes, expected = accepted[granularity.name]
     if dtype.itemsize not in sizes:
-        expected = {"1:2": "32 bits", "2:4": "8 or 16 bits", "4:8": "4 bits"}[granularity.name]
         raise OperandError(f"{granularity.name} is for elements of {expected}, not {dtype.name}")
     return 4 if granularity.name == "4:8" else 8 * dtype.itemsize
 
@@ -148,35 +145,38 @@ def _word_bits(bits: int) -> int:
     return 16 if bits >= 16 else 32
 
 
-def _pack_natural(compressed: Compressed, options: PackingOptions) -> Tensors:
-    return {"values": compressed.stored, "metadata": compressed.nibbles}
+def _with_metadata(
+    write: Callable[[NDArray[np.uint8], int, PackingOptions], NDArray],
+    read: Callable[[NDArray, NDArray, Granularity, PackingOptions], NDArray[np.uint8]],
+) -> tuple[Callable, Callable]:
+    """Return `pack` and `unpack` of a format with row-major values.
+
+    ``write(nibbles, bits, options)`` arranges the metadata in memory, ``read(metadata, stored, granularity, options)``
+    returns the nibbles.
+    """
+
+    def pack(compressed: Compressed, options: PackingOptions) -> Tensors:
+        bits = element_bits(compressed.stored.dtype, compressed.granularity)
+        metadata = write(compressed.nibbles, bits, options)
+        return {"values": _values(compressed.stored, bits), "metadata": metadata}
+
+    def unpack(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
+        stored = _unpack_values(arrays["values"], granularity)
+        return Compressed(stored, read(arrays["metadata"], stored, granularity, options), granularity)
+
+    return pack, unpack
 
 
-def _unpack_natural(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
-    return Compressed(arrays["values"], arrays["metadata"], granularity)
-
-
-def _pack_tilelang(compressed: Compressed, options: PackingOptions) -> Tensors:
-    bits = element_bits(compressed.stored.dtype, compressed.granularity)
-    words = _join(compressed.nibbles, _word_bits(bits))
-    return {"values": _values(compressed.stored, bits), "metadata": words.view(f"<i{words.itemsize}")}
-
-
-def _unpack_tilelang(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
-    stored = _unpack_values(arrays["values"], granularity)
-    return Compressed(stored, _split(arrays["metadata"], *_size(stored, granularity)), granularity)
-
-
-def _pack_cutlass2(compressed: Compressed, options: PackingOptions) -> Tensors:
-    bits = element_bits(compressed.stored.dtype, compressed.granularity)
-    words = _join(compressed.nibbles, _word_bits(bits))
+def _interleaved(nibbles: NDArray[np.uint8], bits: int, options: PackingOptions) -> NDArray:
+    words = _join(nibbles, _word_bits(bits))
     placed = np.empty(words.size, words.dtype)
     placed[interleaved_positions(words.shape[0], words.shape[1], _word_bits(bits))] = words
-    return {"values": _values(compressed.stored, bits), "metadata": placed.reshape(words.shape)}
+    return placed.reshape(words.shape)
 
 
-def _unpack_cutlass2(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
-    stored, words = _unpack_values(arrays["values"], granularity), arrays["metadata"]
+def _from_interleaved(
+    words: NDArray, stored: NDArray, granularity: Granularity, options: PackingOptions
+) -> NDArray[np.uint8]:
     rows, chunks = _size(stored, granularity)
     word_bits = _word_bits(element_bits(stored.dtype, granularity))
     if words.dtype.itemsize * 8 != word_bits:
@@ -186,24 +186,17 @@ def _unpack_cutlass2(arrays: Mapping[str, NDArray], granularity: Granularity, op
     if words.size * word_bits != rows * chunks * 4:
         raise OperandError(f"{rows} rows of {chunks} chunks do not fit metadata of shape {words.shape}")
     natural = words.ravel()[interleaved_positions(rows, chunks * 4 // word_bits, word_bits)]
-    return Compressed(stored, _split(natural, rows, chunks), granularity)
+    return _split(natural, rows, chunks)
 
 
 def _in_atoms(atom_of: Callable[[int, PackingOptions], Atom]) -> tuple[Callable, Callable]:
     """Return `pack` and `unpack` for metadata in CUTLASS atoms. ``atom_of(bits, options)`` returns the atom."""
 
-    def pack(compressed: Compressed, options: PackingOptions) -> Tensors:
-        bits = element_bits(compressed.stored.dtype, compressed.granularity)
-        octets = to_atoms(compressed.nibbles, atom_of(bits, options))
-        return {"values": _values(compressed.stored, bits), "metadata": octets}
-
-    def unpack(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
-        stored = _unpack_values(arrays["values"], granularity)
+    def read(octets: NDArray, stored: NDArray, granularity: Granularity, options: PackingOptions) -> NDArray[np.uint8]:
         atom = atom_of(element_bits(stored.dtype, granularity), options)
-        octets = np.ascontiguousarray(arrays["metadata"]).view(np.uint8)
-        return Compressed(stored, from_atoms(octets, atom, *_size(stored, granularity)), granularity)
+        return from_atoms(np.ascontiguousarray(octets).view(np.uint8), atom, *_size(stored, granularity))
 
-    return pack, unpack
+    return _with_metadata(lambda nibbles, bits, options: to_atoms(nibbles, atom_of(bits, options)), read)
 
 
 def _instruction(bits: int, granularity: Granularity, options: PackingOptions) -> Instruction:
@@ -344,74 +337,38 @@ def _implied_by_marlin(arrays: Mapping[str, NDArray]) -> dict[str, str]:
 _VALUES = ("values", "metadata")
 
 #: Memory formats of ML software, by name.
-SOFTWARE_FORMATS: dict[str, SoftwareFormat] = {
-    record.name: record
-    for record in (
-        SoftwareFormat(
-            "natural",
-            "row-major values, and one metadata nibble per byte",
-            _VALUES,
-            _pack_natural,
-            _unpack_natural,
-            "isa/metadata.py",
+SOFTWARE_FORMATS = {
+    # Row-major values, and one metadata nibble per byte: isa/metadata.py
+    "natural": SoftwareFormat(
+        _VALUES,
+        lambda compressed, options: {"values": compressed.stored, "metadata": compressed.nibbles},
+        lambda arrays, granularity, options: Compressed(arrays["values"], arrays["metadata"], granularity),
+    ),
+    # Registers of A and of the metadata operand, tile by tile: PTX ISA 9.7.14.6.2; isa/fragments.py
+    "ptx": SoftwareFormat(("a", "e"), _pack_ptx, _unpack_ptx),
+    # Metadata words of CUTLASS 2.x and PyTorch, reordered and interleaved: CUTLASS host_reorder.h;
+    # torch/sparse/_semi_structured_conversions.py
+    "cutlass2": SoftwareFormat(_VALUES, *_with_metadata(_interleaved, _from_interleaved)),
+    # Metadata bytes of CUTLASS 3 and 4 for sm_90, in whole atoms: CUTLASS sm90_sparse_config.inl
+    "cutlass3-sm90": SoftwareFormat(_VALUES, *_in_atoms(lambda bits, options: atom_sm90(bits, options.tile_k))),
+    # Metadata bytes of CUTLASS 3 and 4 for sm_100 and sm_120, in whole atoms: CUTLASS sm1xx_sparse_config.inl
+    "cutlass3-sm100": SoftwareFormat(
+        _VALUES, *_in_atoms(lambda bits, options: atom_sm100(bits)), scale_layout="128x4"
+    ),
+    # sparse-24-bitmask checkpoints: kept values, and one bit for every element: compressed-tensors,
+    # sparse_24_bitmask.py
+    "bitmask": SoftwareFormat(("compressed", "bitmask", "shape"), _pack_bitmask, _unpack_bitmask),
+    # Row-major metadata in 16-bit words, or in 32-bit words with elements of 8 or 4 bits: tilelang/utils/sparse.py
+    "tilelang": SoftwareFormat(
+        _VALUES,
+        *_with_metadata(
+            lambda nibbles, bits, options: _join(nibbles, _word_bits(bits)).view(f"<i{_word_bits(bits) // 8}"),
+            lambda words, stored, granularity, options: _split(words, *_size(stored, granularity)),
         ),
-        SoftwareFormat(
-            "ptx",
-            "registers of A and of the metadata operand, tile by tile",
-            ("a", "e"),
-            _pack_ptx,
-            _unpack_ptx,
-            "PTX ISA 9.7.14.6.2; isa/fragments.py",
-        ),
-        SoftwareFormat(
-            "cutlass2",
-            "CUTLASS 2.x and PyTorch: metadata words, reordered and interleaved",
-            _VALUES,
-            _pack_cutlass2,
-            _unpack_cutlass2,
-            "CUTLASS host_reorder.h; torch/sparse/_semi_structured_conversions.py",
-        ),
-        SoftwareFormat(
-            "cutlass3-sm90",
-            "CUTLASS 3 and 4 for sm_90: metadata bytes in whole atoms",
-            _VALUES,
-            *_in_atoms(lambda bits, options: atom_sm90(bits, options.tile_k)),
-            "CUTLASS sm90_sparse_config.inl",
-        ),
-        SoftwareFormat(
-            "cutlass3-sm100",
-            "CUTLASS 3 and 4 for sm_100 and sm_120: metadata bytes in whole atoms",
-            _VALUES,
-            *_in_atoms(lambda bits, options: atom_sm100(bits)),
-            "CUTLASS sm1xx_sparse_config.inl",
-            scale_layout="128x4",
-        ),
-        SoftwareFormat(
-            "bitmask",
-            "compressed-tensors sparse-24-bitmask checkpoints: kept values, and one bit for every element",
-            ("compressed", "bitmask", "shape"),
-            _pack_bitmask,
-            _unpack_bitmask,
-            "compressed-tensors, sparse_24_bitmask.py",
-        ),
-        SoftwareFormat(
-            "tilelang",
-            "TileLang: row-major metadata in 16-bit words, or in 32-bit words with elements of 8 or 4 bits",
-            _VALUES,
-            _pack_tilelang,
-            _unpack_tilelang,
-            "tilelang/utils/sparse.py",
-        ),
-        SoftwareFormat(
-            "marlin_24",
-            "vLLM and compressed-tensors marlin_24 checkpoints: 4-bit or 8-bit integers with f16 scales, permuted",
-            ("weight_packed", "meta", "scale_packed"),
-            _pack_marlin,
-            _unpack_marlin,
-            "compressed-tensors, marlin_24.py",
-            scales="scale_packed",
-            scale_layout="marlin_24",
-            implied=_implied_by_marlin,
-        ),
-    )
-}
+    ),
+    # marlin_24 checkpoints of vLLM: 4-bit or 8-bit integers with f16 scales, permuted: compressed-tensors, marlin_24.py
+    "marlin_24": SoftwareFormat(
+        ("weight_packed", "meta", "scale_packed"), _pack_marlin, _unpack_marlin, scales="scale_packed",
+        scale_layout="marlin_24", implied=_implied_by_marlin,
+    ),
+}  # fmt: skip

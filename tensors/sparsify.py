@@ -10,10 +10,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError, shown
+from ..errors import OperandError
 from ..golden.select import kept_rows
 from ..isa.metadata import GRANULARITIES, Granularity, nibble
-from .blocks import Progress, check_matrix, in_float64, place, row_blocks
+from .blocks import Progress, check_matrix, check_word, in_float64, place, row_blocks
 from .compressed import Compressed, Crowded, SparsityError, check_nibbles, structure
 
 __all__ = ["PRODUCERS", "Producer", "expand", "sparsify"]
@@ -23,44 +23,21 @@ __all__ = ["PRODUCERS", "Producer", "expand", "sparsify"]
 class Producer:
     """Metadata conventions of one software for chunks with fewer non-zero units than stored units."""
 
-    name: str  #: Name of the software, a key in :data:`PRODUCERS`
     empty: int  #: Nibble of a 2:4 or 4:8 chunk in which all units are zero
     #: Nibble of a chunk whose only non-zero unit is unit 0, 1, 2 or 3.
     single: tuple[int, int, int, int]
     empty_of_two: int  #: Nibble of a 1:2 chunk in which both units are zero
     #: Whether stored units that are zero are written as +0. If not, they are copied from the matrix and can be -0.0.
     clears: bool
-    source: str  #: Source code or document that shows the metadata of this software
 
 
-PRODUCERS: dict[str, Producer] = {
-    record.name: record
-    for record in (
-        Producer(
-            "pytorch",
-            0b1110,
-            (0b1000, 0b1001, 0b1110, 0b1110),
-            0b1110,
-            clears=False,
-            source="torch/sparse/_semi_structured_conversions.py, of torch 2.13",
-        ),
-        Producer(
-            "cutlass3",
-            0b0000,
-            (0b1100, 0b1101, 0b1110, 0b1100),
-            0b0100,
-            clears=True,
-            source="cutlass/transform/kernel/sm90_sparse_gemm_compressor.hpp",
-        ),
-        Producer(
-            "bitmask",
-            0b0100,
-            (0b0100, 0b0100, 0b1000, 0b1100),
-            0b0100,
-            clears=False,
-            source="compressed-tensors, sparse-24-bitmask: two largest magnitudes; of equal magnitudes the first",
-        ),
-    )
+PRODUCERS = {
+    # torch/sparse/_semi_structured_conversions.py, of torch 2.13
+    "pytorch": Producer(0b1110, (0b1000, 0b1001, 0b1110, 0b1110), 0b1110, clears=False),
+    # cutlass/transform/kernel/sm90_sparse_gemm_compressor.hpp
+    "cutlass3": Producer(0b0000, (0b1100, 0b1101, 0b1110, 0b1100), 0b0100, clears=True),
+    # compressed-tensors, sparse-24-bitmask: two largest magnitudes; of equal magnitudes the first
+    "bitmask": Producer(0b0100, (0b0100, 0b0100, 0b1000, 0b1100), 0b0100, clears=False),
 }
 
 
@@ -91,14 +68,6 @@ def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
     return beaten < kept
 
 
-def _unit_magnitudes(elements: NDArray[np.float64], granularity: Granularity) -> NDArray[np.float64]:
-    """Return the magnitude of every unit, shape (rows, chunks, units), from the magnitudes of the elements."""
-    units, _, size = structure(granularity)
-    magnitudes = elements.reshape(len(elements), -1, units, size)
-    with np.errstate(over="ignore"):
-        return magnitudes[..., 0] if size == 1 else magnitudes.sum(-1)
-
-
 def _crowded(present: NDArray[np.bool_], rows: slice, granularity: Granularity) -> tuple[int, list[Crowded]]:
     """Return the number of chunks in a block of rows that have too many non-zero units, and the first ten of them."""
     counts, kept = present.sum(-1), structure(granularity)[1]
@@ -119,15 +88,6 @@ def _stored(
         flat = present.repeat(structure(granularity)[2], axis=-1).reshape(dense.shape)
         values[~np.take_along_axis(flat, where, 1)] = 0
     return values
-
-
-def _check_shape(matrix: NDArray, granularity: Granularity) -> None:
-    check_matrix(matrix)
-    columns = matrix.shape[1]
-    if columns % granularity.logical:
-        raise OperandError(
-            f"{granularity.name} needs a number of columns that is a multiple of {granularity.logical}, not {columns}"
-        )
 
 
 def sparsify(
@@ -167,19 +127,27 @@ def sparsify(
     OperandError
         A shape, type or name is wrong, or a matrix to be pruned has a NaN.
     """
-    granularity = _granularity(granularity)
-    if producer not in PRODUCERS:
-        raise OperandError(f"the producer must be one of {', '.join(PRODUCERS)}, not {shown(producer)}")
-    _check_shape(matrix, granularity)
-    units, kept, _ = structure(granularity)
-    table, (rows, columns) = _nibbles_of(producer, units), matrix.shape
+    if not isinstance(granularity, Granularity):
+        check_word("the granularity", granularity, GRANULARITIES)
+        granularity = GRANULARITIES[granularity]
+    check_word("the producer", producer, PRODUCERS)
+    check_matrix(matrix)
+    rows, columns = matrix.shape
+    if columns % granularity.logical:
+        raise OperandError(
+            f"{granularity.name} needs a number of columns that is a multiple of {granularity.logical}, not {columns}"
+        )
+    units, kept, size = structure(granularity)
+    table = _nibbles_of(producer, units)
     nibbles = np.empty((rows, columns // granularity.logical), np.uint8)
     stored = np.empty((rows, columns // 2), matrix.dtype)
     total, first = 0, list[Crowded]()
     for block in row_blocks(matrix.shape, progress):
         dense = np.asarray(matrix[block])
         magnitudes = np.abs(in_float64(dense))
-        of_units = _unit_magnitudes(magnitudes, granularity)
+        of_units = magnitudes.reshape(len(dense), -1, units, size)
+        with np.errstate(over="ignore"):
+            of_units = of_units[..., 0] if size == 1 else of_units.sum(-1)
         present = of_units != 0
         if prune:
             if (missing := np.isnan(magnitudes)).any():
@@ -194,14 +162,6 @@ def sparsify(
     if total:
         raise SparsityError(granularity, total, nibbles.size, tuple(first))
     return Compressed(stored, nibbles, granularity)
-
-
-def _granularity(granularity: Granularity | str) -> Granularity:
-    if isinstance(granularity, Granularity):
-        return granularity
-    if granularity not in GRANULARITIES:
-        raise OperandError(f"the granularity must be one of {', '.join(GRANULARITIES)}, not {shown(granularity)}")
-    return GRANULARITIES[granularity]
 
 
 def expand(
