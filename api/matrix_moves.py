@@ -9,7 +9,8 @@ from ..errors import InstructionError, OperandError
 from ..isa.matrix_moves import MatrixMove, parse_matrix_move
 from ..operands import matrix_moves as golden
 from ..operands.packing import common_batch
-from .operands import describe
+from .operands import check_image, describe
+from .operands import registers as checked_registers
 
 __all__ = ["ldmatrix", "stmatrix"]
 
@@ -46,7 +47,8 @@ def ldmatrix(instruction: str, smem: NDArray[np.uint8], addresses: NDArray[Any])
     """
     move = _parse(instruction, "ldmatrix")
     lanes = _addresses(addresses, move)
-    common_batch({"smem": _image(smem, move).shape[:-1], "addresses": lanes.shape[:-1]}, f" of {move}")
+    image = check_image(smem, str(move), {})
+    common_batch({"smem": image.shape[:-1], "addresses": lanes.shape[:-1]}, f" of {move}")
     return golden.ldmatrix(move, smem, lanes)
 
 
@@ -83,14 +85,10 @@ def stmatrix(
     Sources: see :mod:`sptc.isa.matrix_moves`.
     """
     move = _parse(instruction, "stmatrix")
-    count = move.registers
-    if not isinstance(registers, np.ndarray) or registers.dtype != np.uint32 or registers.shape[-2:] != (32, count):
-        raise OperandError(
-            f"registers of {move} must be a uint32 array of shape (..., 32, {count}), not {describe(registers)}"
-        )
+    checked_registers("registers", registers, (32, move.registers), move)
     lanes = _addresses(addresses, move)
-    shapes = {"smem": _image(smem, move).shape[:-1], "addresses": lanes.shape[:-1], "registers": registers.shape[:-2]}
-    common_batch(shapes, f" of {move}")
+    batches = {"smem": check_image(smem, str(move), {}).shape[:-1], "addresses": lanes.shape[:-1]}
+    common_batch(batches | {"registers": registers.shape[:-2]}, f" of {move}")
     return golden.stmatrix(move, smem, lanes, registers)
 
 
@@ -99,12 +97,6 @@ def _parse(instruction: str, opcode: str) -> MatrixMove:
     if move.opcode != opcode:
         raise InstructionError(f"{move} is not a form of {opcode}; use sptc.{move.opcode}.")
     return move
-
-
-def _image(smem: NDArray[np.uint8], move: MatrixMove) -> NDArray[np.uint8]:
-    if not isinstance(smem, np.ndarray) or smem.dtype != np.uint8 or not smem.ndim:
-        raise OperandError(f"smem of {move} must be a uint8 array of shape (..., bytes), not {describe(smem)}")
-    return smem
 
 
 def _addresses(addresses: NDArray[Any], move: MatrixMove) -> NDArray[np.intp]:

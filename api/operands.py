@@ -22,6 +22,7 @@ __all__ = [
     "check_choice",
     "check_image",
     "check_metadata",
+    "check_number",
     "check_presence",
     "check_scales",
     "checked_ids",
@@ -59,12 +60,18 @@ def is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
 
 
-def registers(name: str, value: object, tail: tuple[int, ...], instruction: Instruction) -> Registers:
+def registers(name: str, value: object, tail: tuple[int, ...], instruction: object) -> Registers:
     """Return `value` if it is a uint32 array whose shape ends in `tail`, otherwise raise an `OperandError`."""
     if not isinstance(value, np.ndarray) or value.dtype != np.uint32 or value.shape[-len(tail) :] != tail:
         shape = ", ".join(map(str, ("...", *tail)))
         raise OperandError(f"{name} of {instruction} must be a uint32 array of shape ({shape}), not {describe(value)}")
     return value
+
+
+def check_number(name: str, value: object, accepted: Sequence[int], instruction: Instruction) -> None:
+    """Raise an error unless an operand is one of the accepted integers."""
+    if not is_integer(value) or value not in accepted:
+        raise OperandError(f"{name} of {instruction} must be {' or '.join(map(str, accepted))}, not {shown(value)}")
 
 
 def check_presence(instruction: object, sparse: object, **operands: object) -> None:
@@ -103,9 +110,7 @@ def checked_ids(name: str, byte_id: Any, thread_id: Any, i: Instruction) -> tupl
     assert i.scale_size
     byte_ids, threads = range(0, 4, i.scale_size), range(2 if name == "scale_a" else 4)
     for label, number, accepted in (("byte id", byte_id, byte_ids), ("thread id", thread_id, threads)):
-        if not is_integer(number) or number not in accepted:
-            choices = " or ".join(map(str, accepted))
-            raise OperandError(f"the {label} in {name} of {i} must be {choices}, not {shown(number)}")
+        check_number(f"the {label} in {name}", number, accepted, i)
     return int(byte_id), int(thread_id)
 
 

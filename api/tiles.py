@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands, Product, StepFlags
-from ..operands.packing import to_shared_memory
-from ..operands.registers import pack_nibbles, pack_scales, to_registers
+from ..operands.packing import metadata_to_registers, scales_to_registers, to_shared_memory
+from ..operands.registers import to_registers
 
 __all__ = ["multiply_held"]
 
@@ -61,39 +61,28 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
     (_, rows, columns), m, n = operands.c.shape, instruction.m, instruction.n
     down, across = -(-rows // m), -(-columns // n)
     tiles, accumulators = (down, across), accumulator_fragment(instruction)
+    below, right, none = (0, down * m - rows), (0, across * n - columns), (0, 0)
 
     def of_rows(part: NDArray) -> NDArray:
-        filled = np.zeros((down * m, part.shape[-1]), part.dtype)
-        filled[:rows] = part[0]
-        return filled.reshape(down, m, -1)
+        return np.pad(part[0], (below, none)).reshape(down, m, -1)
 
     def each_tile(part: NDArray, axis: int) -> NDArray:
         """Repeat the parts of A or B for all tiles of D that use the same part: those in one row or one column."""
         whole = np.broadcast_to(np.expand_dims(part, axis), (*tiles, *part.shape[1:]))
         return whole.reshape(-1, *part.shape[1:])
 
-    b = np.zeros((operands.b.shape[1], across * n), operands.b.dtype)
-    b[:, :columns] = operands.b[0]
-    b = b.reshape(-1, across, n).swapaxes(0, 1)
-    c = np.zeros((down * m, across * n), operands.c.dtype)
-    c[:rows, :columns] = operands.c[0]
-    c = c.reshape(down, m, across, n).swapaxes(1, 2).reshape(-1, m, n)
+    b = np.pad(operands.b[0], (none, right)).reshape(-1, across, n).swapaxes(0, 1)
+    c = np.pad(operands.c[0], (below, right)).reshape(down, m, across, n).swapaxes(1, 2).reshape(-1, m, n)
     arrays: dict[str, NDArray] = {
         "a": each_tile(to_registers(of_rows(operands.a), a_fragment(instruction)), 1),
         "c": to_registers(c, accumulators),
     }
     if operands.nibbles is not None:
-        others = np.zeros((down, instruction.threads), np.uint32)
-        arrays["e"] = each_tile(pack_nibbles(of_rows(operands.nibbles), instruction, 0, others), 1)
+        arrays["e"] = each_tile(metadata_to_registers(instruction, of_rows(operands.nibbles), 0), 1)
     if operands.scale_a is not None and operands.scale_b is not None:
-        scales = np.zeros((across * n, operands.scale_b.shape[2]), np.uint8)
-        scales[:columns] = operands.scale_b[0]
-        placed = {
-            "a": (of_rows(operands.scale_a), np.zeros((down, instruction.threads, 4), np.uint8), 1),
-            "b": (scales.reshape(across, n, -1), np.zeros((across, instruction.threads, 4), np.uint8), 0),
-        }
-        for side, (codes, unused, axis) in placed.items():
-            arrays[f"scale_{side}"] = each_tile(pack_scales(codes, instruction, side, (0, 0), unused), axis)
+        scales = np.pad(operands.scale_b[0], (right, none)).reshape(across, n, -1)
+        for name, codes, axis in (("scale_a", of_rows(operands.scale_a), 1), ("scale_b", scales, 0)):
+            arrays[name] = each_tile(scales_to_registers(instruction, name, codes, 0, 0)[0], axis)
     descriptors = (0, 0)
     if instruction.family == "mma":
         arrays["b"] = each_tile(to_registers(b, b_fragment(instruction)), 0)

@@ -1,6 +1,7 @@
 """``wgmma.mma_async`` as a Python function, which checks all operands before a back end computes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .operands import (
     check_choice,
     check_image,
     check_metadata,
+    check_number,
     check_presence,
     checked_selector,
     describe,
@@ -93,131 +95,109 @@ def wgmma(
         raise InstructionError(f"{parsed} is not a wgmma instruction; use sptc.mma.")
     computes = backend_named(backend)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
-    imm_scale, imm_trans = (imm_scale_a, imm_scale_b), (imm_trans_a, imm_trans_b)
     check_presence(parsed, parsed.sparse, e=e, selector=selector)
-    sparsity_selector = 0 if selector is None else checked_selector(selector, parsed)
-    immediates = _immediates(parsed, sparsity_selector, isinstance(a, np.ndarray), scale_d, imm_scale, imm_trans)
-    accumulators = accumulator_fragment(parsed)
-    operands: dict[str, NDArray[Any]] = {"d": registers("d", d, (128, accumulators.registers), parsed)}
-    maps = {"b": _shared_operand("b", b, parsed, imm_trans_b)}
-    if isinstance(a, np.ndarray):
-        operands["a"] = registers("a", a, (128, a_fragment(parsed).registers), parsed)
-    else:
-        maps["a"] = _shared_operand("a", a, parsed, imm_trans_a)
-    if parsed.sparse:
-        operands["e"] = registers("e", e, (128,), parsed)
-    operands["smem"] = check_image(smem, str(parsed), maps)
-    descriptors = (0 if isinstance(a, np.ndarray) else int(a), int(b))
-
-    def compute(block: dict[str, Any]) -> Registers:
-        smem = block["smem"]
-        register_operands = {"b": smem, "c": block["d"]} | {name: block[name] for name in ("a", "e") if name in block}
-        stored = gather_shared(smem, maps["a"]) if "a" in maps else from_registers(block["a"], a_fragment(parsed))
-        nibbles = None
-        if parsed.sparse:
-            nibbles = unpack_nibbles(block["e"], parsed, sparsity_selector)
-            check_metadata(parsed, nibbles, lambda: stored, metadata_map(parsed, sparsity_selector), metadata)
-        # Hardware applies the sign of B after the multiplexer (measured on an H200), so it is applied to A here. A sign
-        # before the multiplexer would differ where an undefined nibble combines halves of two tf32 elements.
-        if imm_scale_a != imm_scale_b:
-            stored = stored ^ stored.dtype.type(1 << parsed.container_bits - 1)
-        matrices = MatrixOperands(
-            stored,
-            gather_shared(smem, maps["b"]).swapaxes(1, 2),
-            from_registers(block["d"] if scale_d else np.zeros_like(block["d"]), accumulators),
-            nibbles,
-            held=HeldOperands(register_operands, immediates, descriptors),
-        )
-        return to_registers(computes.multiply(parsed, "sm_90", matrices).d, accumulators)
-
-    return in_blocks(operands, accumulators.rows.shape[:2], compute)
+    sparsity_selector = 0 if selector is None else selector
+    imm_scale, imm_trans = (imm_scale_a, imm_scale_b), (imm_trans_a, imm_trans_b)
+    immediates = Immediates(sparsity_selector, scale_d=scale_d, imm_scale=imm_scale, imm_trans=imm_trans)
+    return _chained(parsed, d, [(a, b)], e, smem, immediates, computes, metadata)
 
 
 def wgmma_chain(
     instruction: str,
     d: Registers,
     steps: Sequence[tuple[Registers | int, int]],
+    e: Registers | None = None,
     *,
     smem: NDArray[np.uint8],
-    scale_d: bool = True,
+    immediates: Immediates,
     backend: str | Backend = "golden",
-    **immediates: Any,
+    metadata: str = "strict",
 ) -> Registers:
-    """Compute consecutive dense ``wgmma`` on the same accumulators. The result equals repeated calls of :func:`wgmma`.
+    """Compute consecutive ``wgmma`` on the same accumulators. The result equals repeated calls of :func:`wgmma`.
 
-    Back ends that model every architecture compute all instructions as one product; other back ends execute each
-    instruction. `steps` are A and B of each instruction. `scale_d` tells whether the first instruction adds D; all
-    later instructions add D. Further immediate operands such as ``imm_scale_a`` are the same for all instructions. The
-    other parameters and the errors are those of :func:`wgmma`.
+    Back ends that model every architecture compute all dense instructions as one product; other back ends execute each
+    instruction. `steps` are A and B of each instruction, and `immediates` are those of all instructions, except that
+    all instructions but the first add D. The other parameters and the errors are those of :func:`wgmma`.
     """
-    parsed = resolve(instruction, "sm_90", family="wgmma").instruction
-    if len(steps) == 1 or backend not in MODELS or parsed.sparse:
-        options: dict[str, Any] = {"smem": smem, "backend": backend, **immediates}
-        for number, (a, b) in enumerate(steps):
-            d = wgmma(instruction, d, a, b, scale_d=scale_d or number > 0, **options)
-        return d
-    operands: dict[str, NDArray[Any]] = {"d": d}
-    maps: dict[str, SharedMap] = {}
-    for number, (a, b) in enumerate(steps):
-        maps[f"b{number}"] = _shared_operand("b", b, parsed, immediates.get("imm_trans_b", 0))
+    parsed, computes = resolve(instruction, "sm_90", family="wgmma").instruction, backend_named(backend)
+    if len(steps) == 1 or (backend in MODELS and not parsed.sparse):
+        return _chained(parsed, d, steps, e, smem, immediates, computes, metadata)
+    for step in steps:
+        d = _chained(parsed, d, [step], e, smem, immediates, computes, metadata)
+        immediates = replace(immediates, scale_d=True)
+    return d
+
+
+def _chained(
+    parsed: Instruction,
+    d: Registers,
+    steps: Sequence[tuple[Registers | int, int]],
+    e: Registers | None,
+    smem: NDArray[np.uint8],
+    immediates: Immediates,
+    computes: Backend,
+    metadata: str,
+) -> Registers:
+    """Check the operands of an instruction, or of dense instructions on the same accumulators, and compute D."""
+    immediates = _checked(parsed, immediates, isinstance(steps[0][0], np.ndarray))
+    accumulators, of_a = accumulator_fragment(parsed), a_fragment(parsed)
+    operands: dict[str, NDArray[Any]] = {"d": registers("d", d, (128, accumulators.registers), parsed)}
+    maps: list[dict[str, SharedMap]] = []
+    names = ["a", *(f"a{number}" for number in range(1, len(steps)))]
+    for name, (a, b) in zip(names, steps, strict=True):
+        maps.append({"b": _shared_operand("b", b, parsed, immediates.imm_trans[1])})
         if isinstance(a, np.ndarray):
-            operands[f"a{number}"] = a
+            operands[name] = registers("a", a, (128, of_a.registers), parsed)
         else:
-            maps[f"a{number}"] = _shared_operand("a", a, parsed, immediates.get("imm_trans_a", 0))
-    operands["smem"] = check_image(smem, instruction, maps)
-    accumulators, computes = accumulator_fragment(parsed), backend_named(backend)
+            maps[-1]["a"] = _shared_operand("a", a, parsed, immediates.imm_trans[0])
+    if parsed.sparse:
+        operands["e"] = registers("e", e, (128,), parsed)
+    for of_step in maps:
+        operands["smem"] = check_image(smem, str(parsed), of_step)
+    a, b = steps[0]
+    descriptors = (0 if isinstance(a, np.ndarray) else int(a), int(b))
+    selector, (scale_a, scale_b) = immediates.sparsity_selector, immediates.imm_scale
 
     def compute(block: dict[str, Any]) -> Registers:
-        def joined(name: str) -> NDArray:
-            return np.concatenate([
-                gather_shared(block["smem"], maps[key]) if (key := f"{name}{number}") in maps
-                else from_registers(block[key], a_fragment(parsed))
-                for number in range(len(steps))
-            ], -1)  # fmt: skip
-
-        a = joined("a")
-        if immediates.get("imm_scale_a", 1) != immediates.get("imm_scale_b", 1):
-            a ^= a.dtype.type(1 << parsed.container_bits - 1)
-        c = from_registers(block["d"] if scale_d else np.zeros_like(block["d"]), accumulators)
-        matrices = MatrixOperands(a, joined("b").swapaxes(1, 2), c)
+        smem = block["smem"]
+        parts = [gather_shared(smem, where["a"]) if "a" in where else from_registers(block[name], of_a)
+                 for name, where in zip(names, maps, strict=True)]  # fmt: skip
+        stored, b = _joined(parts), _joined([gather_shared(smem, where["b"]) for where in maps])
+        nibbles = None
+        if parsed.sparse:
+            nibbles = unpack_nibbles(block["e"], parsed, selector)
+            check_metadata(parsed, nibbles, lambda: stored, metadata_map(parsed, selector), metadata)
+        arrays = {"b": smem, "c": block["d"]} | {name: block[name] for name in ("a", "e") if name in block}
+        held = HeldOperands(arrays, immediates, descriptors) if len(steps) == 1 else None
+        # Hardware applies the sign of B after the multiplexer (measured on an H200), so it is applied to A here. A sign
+        # before the multiplexer would differ where an undefined nibble combines halves of two tf32 elements.
+        a = stored if scale_a == scale_b else stored ^ stored.dtype.type(1 << parsed.container_bits - 1)
+        c = from_registers(block["d"] if immediates.scale_d else np.zeros_like(block["d"]), accumulators)
+        matrices = MatrixOperands(a, b.swapaxes(1, 2), c, nibbles, held=held)
         return to_registers(computes.multiply(parsed, "sm_90", matrices).d, accumulators)
 
-    tails = {name: 1 if name == "smem" else 2 for name in operands}
-    return in_blocks(operands, accumulators.rows.shape[:2], compute, tails=tails)
+    return in_blocks(operands, accumulators.rows.shape[:2], compute)
 
 
-def _immediates(
-    instruction: Instruction,
-    selector: int,
-    a_in_registers: bool,
-    scale_d: bool,
-    imm_scale: tuple[int, int],
-    imm_trans: tuple[int, int],
-) -> Immediates:
-    """Check the immediate operands of a ``wgmma`` (scale and transposition) and return them."""
-    if not isinstance(scale_d, (bool, np.bool_)):
-        raise OperandError(f"scale_d of {instruction} must be True or False, not {shown(scale_d)}")
-    for name, value in zip(("imm_scale_a", "imm_scale_b"), imm_scale, strict=True):
-        _check_immediate(name, value, (1,) if instruction.a.is_integer else (1, -1), instruction)
-    trans_a, trans_b = imm_trans
+def _joined(parts: list[NDArray]) -> NDArray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, -1)
+
+
+def _checked(instruction: Instruction, given: Immediates, a_in_registers: bool) -> Immediates:
+    """Check the immediate operands of a ``wgmma``, and return them as Python numbers."""
+    selector = checked_selector(given.sparsity_selector, instruction) if instruction.sparse else 0
+    if not isinstance(given.scale_d, (bool, np.bool_)):
+        raise OperandError(f"scale_d of {instruction} must be True or False, not {shown(given.scale_d)}")
+    for name, value in zip(("imm_scale_a", "imm_scale_b"), given.imm_scale, strict=True):
+        check_number(name, value, (1,) if instruction.a.is_integer else (1, -1), instruction)
+    trans_a, trans_b = given.imm_trans
     transposes = (0, 1) if instruction.container_bits == 16 else (0,)
-    _check_immediate("imm_trans_b", trans_b, transposes, instruction)
+    check_number("imm_trans_b", trans_b, transposes, instruction)
     if not a_in_registers:
-        _check_immediate("imm_trans_a", trans_a, transposes, instruction)
+        check_number("imm_trans_a", trans_a, transposes, instruction)
     elif not is_integer(trans_a) or trans_a:
         raise OperandError(f"imm_trans_a of {instruction} must be 0 where a is held in registers, not {shown(trans_a)}")
-    return Immediates(
-        sparsity_selector=selector,
-        a_in_registers=a_in_registers,
-        scale_d=bool(scale_d),
-        imm_scale=imm_scale,
-        imm_trans=imm_trans,
-    )
-
-
-def _check_immediate(name: str, value: object, accepted: tuple[int, ...], instruction: Instruction) -> None:
-    if not is_integer(value) or value not in accepted:
-        raise OperandError(f"{name} of {instruction} must be {' or '.join(map(str, accepted))}, not {shown(value)}")
+    return replace(given, sparsity_selector=selector, a_in_registers=a_in_registers, scale_d=bool(given.scale_d))
 
 
 def _shared_operand(name: str, value: object, instruction: Instruction, transposed: int) -> SharedMap:

@@ -4,15 +4,13 @@ Source: PTX ISA, "Data Movement and Conversion Instructions". Stores of several 
 are executed in the order of thread numbers; PTX does not define this order.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ..errors import InstructionError
 from ..isa.matrix_moves import ROW_BYTES, matrix_move_map, parse_matrix_move
-from .machine import CLUSTER_SHIFT, Machine, Mask, Step, not_modelled
+from .machine import CLUSTER_SHIFT, Builder, Machine, Mask, Places, Step, not_modelled
 from .memory import UNSIGNED
-from .program import Address, Instruction, Register, Symbol, items_of, size_of
+from .program import Address, Instruction, Operand, Register, Symbol, items_of, size_of
 from .reductions import REDUCTIONS, TYPES, apply_in_turn, memory_type, reduction
 from .values import numpy_type
 
@@ -35,35 +33,34 @@ def space_of(ins: Instruction) -> str:
     return next((word.split("::")[0] for word in ins.words[1:] if word.split("::")[0] in _SPACES), "generic")
 
 
-def _form(ins: Instruction) -> tuple[str, int, str]:
-    """Return the state space of a load or store, its number of vector elements, and their type."""
-    space, count, type_ = space_of(ins), 1, ins.words[-1]
+def _form(machine: Machine, ins: Instruction, address: Operand, registers: int) -> tuple[Places, int, int]:
+    """Return the addresses of a load or store, its number of bytes per thread, and the bytes that one access moves."""
+    count, size = 1, size_of(ins.words[-1])
     for word in ins.words[1:-1]:
         if word in _VECTORS:
             count = _VECTORS[word]
         elif word.split("::")[0] not in _SPACES and word not in _HINTS:
             raise not_modelled(ins, f"the qualifier '.{word}'")
-    return space, count, type_
+    if registers != count or size > 8:
+        raise not_modelled(ins, "the instruction has a wrong number of registers, or elements of more than 64 bits")
+    octets = size * count
+    return machine.places(address, space_of(ins), ins, octets), octets, min(octets, 16)
 
 
 def _load(machine: Machine, ins: Instruction) -> Step:
     if ins.words[1] == "matrix":
         raise not_modelled(ins)
-    space, count, type_ = _form(ins)
-    destination, source = ins.operands[:2]
-    size, dtype = size_of(type_), numpy_type(type_)
-    writes = [machine.writer(item, type_) for item in items_of(destination)]
-    if len(writes) != count or size > 8:
-        raise not_modelled(ins, "the instruction has a wrong number of registers, or elements of more than 64 bits")
-    places = machine.places(source, space, ins, size * count)
-    unit, shift, columns = _units(size, count)
+    type_, items = ins.words[-1], items_of(ins.operands[0])
+    places, octets, unit = _form(machine, ins, ins.operands[1], len(items))
+    dtype, writes = numpy_type(type_), [machine.writer(item, type_) for item in items]
+    shift, columns = unit.bit_length() - 1, unit // dtype.itemsize
 
     def load(mask: Mask) -> None:
         where, at = places(mask)
         if machine.checker and where == "shared":
-            machine.checker.reads(ins, mask, at, size * count)
+            machine.checker.reads(ins, mask, at, octets)
         memory, index = machine.views[where][unit], at >> shift
-        for first in range(0, count, columns):
+        for first in range(0, len(items), columns):
             data = memory.take(index + first // columns if first else index).view(dtype).reshape(-1, columns)
             for place, column in enumerate(np.ascontiguousarray(data.T), first):
                 writes[place](mask, column)
@@ -71,31 +68,21 @@ def _load(machine: Machine, ins: Instruction) -> Step:
     return load
 
 
-def _units(size: int, count: int) -> tuple[int, int, int]:
-    """Return the number of bytes that one access moves, its log2, and the number of vector elements per access."""
-    unit = min(size * count, 16)
-    return unit, unit.bit_length() - 1, unit // size
-
-
 def _store(machine: Machine, ins: Instruction) -> Step:
-    space, count, type_ = _form(ins)
-    destination, source = ins.operands[:2]
-    size = size_of(type_)
-    reads = [machine.reader(item, f"b{8 * size}") for item in items_of(source)]
-    if len(reads) != count or size > 8:
-        raise not_modelled(ins, "the instruction has a wrong number of registers, or elements of more than 64 bits")
-    places = machine.places(destination, space, ins, size * count)
-    unit, shift, columns = _units(size, count)
+    size, items = size_of(ins.words[-1]), items_of(ins.operands[1])
+    places, octets, unit = _form(machine, ins, ins.operands[0], len(items))
+    reads = [machine.reader(item, f"b{8 * size}") for item in items]
+    shift, columns = unit.bit_length() - 1, unit // size
 
     def store(mask: Mask) -> None:
         where, at = places(mask)
         if where == "param":
             raise machine.fault(ins, "the instruction stores to parameter space")
         if machine.checker and where == "shared":
-            machine.checker.wrote(ins, mask, at, size * count)
+            machine.checker.wrote(ins, mask, at, octets)
         memory, chosen = machine.views[where][unit], slice(None) if mask is None else mask
         index = machine.every(at)[chosen] >> shift
-        for first in range(0, count, columns):
+        for first in range(0, len(items), columns):
             data = np.empty((len(index), columns), UNSIGNED[size])
             for place in range(columns):
                 values = reads[first + place]()
@@ -206,7 +193,7 @@ def _map_to_cluster(machine: Machine, ins: Instruction) -> Step:
     return step
 
 
-ACCESS: dict[str, Callable[[Machine, Instruction], Step]] = {
+ACCESS: dict[str, Builder] = {
     "ld": _load,
     "st": _store,
     "atom": _atomic,

@@ -5,13 +5,12 @@ Instructions" and "Floating Point Instructions".
 """
 
 import operator
-from collections.abc import Callable
 
 import numpy as np
 
 from . import integers
 from .float_arithmetic import approximate_step, float_step
-from .machine import Machine, Mask, Step, not_modelled
+from .machine import Builder, Machine, Mask, Step, not_modelled
 from .memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
 from .operation import Function, operation, source_count
 from .program import Instruction, Pair, Sink, Vector, size_of
@@ -21,13 +20,8 @@ __all__ = ["ARITHMETIC"]
 _FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
 
 _INTEGER: dict[str, Function] = {
-    "add": operator.add,
+    **integers.COMBINATIONS,
     "sub": operator.sub,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
     "not": operator.invert,
     "neg": operator.neg,
     "abs": np.abs,
@@ -131,7 +125,6 @@ _COMPARISONS: dict[str, Function] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
 }  # fmt: skip
-_COMBINATIONS: dict[str, Function] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
 def _comparison(word: str) -> Function:
@@ -153,7 +146,7 @@ def _compare(machine: Machine, ins: Instruction) -> Step:
     if type_ in ("bf16", "f16x2", "bf16x2") or name == "set":
         raise not_modelled(ins)
     compare = _comparison(qualifiers[0])
-    combine = _COMBINATIONS.get(qualifiers[1]) if len(qualifiers) > 2 else None
+    combine = integers.COMBINATIONS.get(qualifiers[1]) if len(qualifiers) > 2 else None
     destination, first, second, *third = ins.operands
     read_a, read_b = machine.reader(first, type_), machine.reader(second, type_)
     read_c = machine.reader(third[0], "pred") if combine else None
@@ -181,7 +174,7 @@ def _to_generic(machine: Machine, ins: Instruction) -> Step:
     return operation(machine, ins, lambda a: a + add, [words[-1]], words[-1])
 
 
-ARITHMETIC: dict[str, Callable[[Machine, Instruction], Step]] = {
+ARITHMETIC: dict[str, Builder] = {
     **dict.fromkeys((*_INTEGER, "mul", "mad"), _integer),
     **dict.fromkeys(("dp2a", "dp4a"), _dot_product),
     **dict.fromkeys((*_FORMS, "shf"), _mixed),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .machine import Machine, Mask, Step, not_modelled
 from .program import Address, Instruction, Operand, Sink
 
-__all__ = ["BARRIERS", "Barriers", "barriers", "wait_step"]
+__all__ = ["Barriers", "barrier_step", "barriers", "wait_step"]
 
 _BYTES = 8
 #: Function of a mask of threads: executes a barrier instruction, and returns a mask of the threads that may continue.
@@ -55,8 +55,7 @@ class Barriers:
 
     def complete(self, place: int, octets: int, ins: Instruction) -> None:
         """Subtract the bytes that arrived from the bytes that the current phase of an ``mbarrier`` expects."""
-        self.require(np.array([place]), ins)
-        self.bytes[place] -= octets
+        self.expect(np.array([place]), np.array([-octets]), ins)
         self.settle(np.array([place]))
 
     def require(self, places: NDArray[np.int64], ins: Instruction) -> None:
@@ -102,7 +101,8 @@ def _object(machine: Machine, ins: Instruction, operand: Operand) -> Callable[[M
     return objects
 
 
-def _step(machine: Machine, ins: Instruction) -> Step:
+def barrier_step(machine: Machine, ins: Instruction) -> Step:
+    """Return a function that executes an ``mbarrier`` instruction that does not wait."""
     words, state = ins.words, barriers(machine)
     kind = words[1]
     place = next(i for i, operand in enumerate(ins.operands) if isinstance(operand, Address))
@@ -167,6 +167,3 @@ def wait_step(machine: Machine, ins: Instruction) -> WaitStep:
         return passes
 
     return wait
-
-
-BARRIERS: dict[str, Callable[[Machine, Instruction], Step]] = {"mbarrier": _step}

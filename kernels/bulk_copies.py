@@ -15,17 +15,16 @@ from ..isa.memory import SWIZZLES
 from .access import space_of
 from .barriers import barriers
 from .copies import ThreadGroups, copy_step, group_step
+from .integers import COMBINATIONS
 from .machine import Machine, Mask, Step, not_modelled
-from .memory import GLOBAL_BASE, PARAMETER_WINDOW, SHARED_WINDOW, GlobalMemory
+from .memory import GLOBAL_BASE, GlobalMemory
 from .program import Address, Immediate, Instruction, Operand, Vector
 from .reductions import memory_type, reduction
 from .tensor_maps import FIELDS, MAP_BYTES, MapRecord
 from .values import numpy_type
 
-__all__ = ["BULK_COPIES", "Box"]
+__all__ = ["Box", "any_copy_step", "map_step"]
 
-#: Reduction operations of bulk copies.
-_REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
 _WARP_THREADS, _WORD = 32, 4
@@ -76,7 +75,8 @@ class Box:
         pieces[places] = new
 
 
-def _step(machine: Machine, ins: Instruction) -> Step:
+def any_copy_step(machine: Machine, ins: Instruction) -> Step:
+    """Return a function that executes a bulk or another asynchronous copy, or commits copies or waits for them."""
     words = ins.words
     if "bulk" not in words:
         return copy_step(machine, ins)
@@ -127,14 +127,9 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
 
 def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) -> MapRecord:
     """Return the tensor map at a generic address, which is in parameter space, global memory or shared memory."""
-    if address >= GLOBAL_BASE:
-        octets = machine.memory.octets[address - GLOBAL_BASE :][:MAP_BYTES].tobytes()
-    elif address >= PARAMETER_WINDOW:
-        octets = machine.parameters[address - PARAMETER_WINDOW :][:MAP_BYTES]
-    else:
-        start = address - SHARED_WINDOW
-        octets = machine.shared[thread // machine.threads, start : start + MAP_BYTES].tobytes()
-    record = MapRecord.decoded(octets)
+    where, at = machine.resolve(np.array([address]), "generic", ins)
+    start = int(machine.every(at)[thread])
+    record = MapRecord.decoded(machine.views[where][1][start : start + MAP_BYTES].tobytes())
     if record is None:
         raise machine.fault(ins, f"there is no tensor map at {address:#x}", thread)
     return record
@@ -152,7 +147,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
         for thread in machine.active(mask).tolist():
             box, place = box_of(thread), int(at[thread])
             _check_tile(machine, ins, place, box.octets, thread)
-            others = machine.distances(thread, machine.value(multicast, thread) if multicast else None)
+            others = machine.distances(thread, multicast)
             places = [place + other * machine.shared_bytes for other in others]
             slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
             if machine.checker:
@@ -198,7 +193,7 @@ def _rows(machine: Machine, place: int, box: Box) -> NDArray[np.int64]:
 
 def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
     """Copy or reduce from shared to global memory, as part of the bulk group that the thread commits next."""
-    operation = next((word for word in ins.words if word in _REDUCTIONS), None)
+    operation = next((word for word in ins.words if word in COMBINATIONS), None)
     destination, source, *rest = ins.operands
     if ("reduce" in ins.opcode) != (operation is not None):
         raise not_modelled(ins)
@@ -227,16 +222,17 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
     return step
 
 
-def _map_step(machine: Machine, ins: Instruction) -> Step:
+def map_step(machine: Machine, ins: Instruction) -> Step:
     """Execute ``tensormap``: replace a field of a tensor map, or copy a map from shared to global memory."""
     words = ins.words
     if words[1] == "cp_fenceproxy":
-        to, origin = machine.places(ins.operands[0], "global", ins), machine.places(ins.operands[1], "shared", ins)
+        to, origin = (machine.places(operand, space, ins, 16)
+                      for operand, space in zip(ins.operands, ("global", "shared"), strict=False))  # fmt: skip
 
         def copy(mask: Mask) -> None:
-            places, starts = (machine.checked(*each(mask), 16, ins, mask) for each in (to, origin))
+            places, starts = (machine.every(each(mask)[1]) for each in (to, origin))
             for thread in machine.active(mask)[::_WARP_THREADS].tolist():
-                place, start = (int(machine.every(at)[thread]) for at in (places, starts))
+                place, start = int(places[thread]), int(starts[thread])
                 machine.memory.octets[place : place + MAP_BYTES] = machine.shared.reshape(-1)[start : start + MAP_BYTES]
 
         return copy
@@ -246,20 +242,15 @@ def _map_step(machine: Machine, ins: Instruction) -> Step:
     number = ins.operands[1] if len(ins.operands) > 2 else Immediate(0)
     if not isinstance(number, Immediate) or not 0 <= number.value < count:
         raise not_modelled(ins, "the field index is not a constant in the accepted range")
-    target, read = machine.places(ins.operands[0], space_of(ins), ins), machine.reader(ins.operands[-1], words[-1])
+    target, read = machine.places(ins.operands[0], space_of(ins), ins, 16), machine.reader(ins.operands[-1], words[-1])
     offset = start + size * number.value
 
     def replace(mask: Mask) -> None:
         where, at = target(mask)
-        at = machine.every(machine.checked(where, at, 16, ins, mask))
-        octets = machine.views[where][1]
-        values = machine.every(read())
+        at, values, octets = machine.every(at), machine.every(read()), machine.views[where][1]
         for thread in machine.active(mask).tolist():
             place = int(at[thread]) + offset
             field = (int(values[thread]) & (1 << 8 * size) - 1).to_bytes(size, "little")
             octets[place : place + size] = np.frombuffer(field, np.uint8)
 
     return replace
-
-
-BULK_COPIES: dict[str, Callable[[Machine, Instruction], Step]] = {"cp": _step, "tensormap": _map_step}

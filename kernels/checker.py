@@ -10,6 +10,7 @@ Accesses by threads of one warp are assumed to be ordered. Every reported access
 Consistency Model", "Async proxy"), but not every undefined access is reported.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .machine import Machine, Mask
-from .memory import cell_views, cells_of
+from .memory import cells_of, views
 from .program import Instruction
 from .tensor_order import TensorOrder
 from .tiles import CopiedTiles
@@ -52,7 +53,7 @@ class Checker:
         self.tensor_cores: TensorOrder | None = None
         words = machine.shared.size // _WORD
         #: Access number of the last write to each word of shared memory, and of its last read by threads.
-        self.last = {verb: cell_views(np.zeros(words, np.uint32)) for verb in ("wrote", "read")}
+        self.last = {verb: views(np.zeros(words, np.uint32)) for verb in ("wrote", "read")}
         #: Warp (or proxy), time and line of each access, indexed by the access number. Number 0 means no access.
         self.accesses = np.full((3, _FIRST_ACCESSES), _NOBODY, np.int32)
         self.count = 1
@@ -61,14 +62,14 @@ class Checker:
         self.settled = {"wrote": 0, "read": 0}
         self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
         #: Number of unfinished copies or multiplications that may read or write each word, and line of the latest.
-        self.in_flight = {name: cell_views(np.zeros(words, np.uint16)) for name in ("read", "write")}
-        self.in_flight_line = {name: cell_views(np.zeros(words, np.uint32)) for name in ("read", "write")}
+        self.in_flight = {name: views(np.zeros(words, np.uint16)) for name in ("read", "write")}
+        self.in_flight_line = {name: views(np.zeros(words, np.uint32)) for name in ("read", "write")}
         #: Number of memory cells that unfinished work may still read, and number that it may still write.
         self.flying = {"read": 0, "write": 0}
         #: First part of the opcode (before the first dot) of the instruction at each line.
         self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}
         #: First and second clock that arriving threads stored at each barrier.
-        self.left: dict[Any, NDArray[np.int32]] = {}
+        self.left: dict[Any, NDArray[np.int32]] = defaultdict(lambda: np.zeros((2, self.warps + 2), np.int32))
         self.bulk_time = 0
         #: Record of the copies to shared memory. It is None if the kernel has no ``wgmma`` descriptors to compare the
         #: copies with.
@@ -198,7 +199,7 @@ class Checker:
             self.tiles.write(ins, count, cells, origins)
         number = self._add(self.warps, self.bulk_time, ins.line)
         self.last["wrote"][1][place // _WORD : (place + octets) // _WORD] = number
-        self._leave_one(("mbarrier", barrier), self.warps, self.bulk_time)
+        self._leave(("mbarrier", barrier), self.bulk_time, self.warps)
 
     def reads_in_bulk(self, ins: Instruction, threads: Sequence[int], at: NDArray[np.int64], octets: int) -> None:
         """Check that ``fence.proxy.async`` follows the last write to every word that the asynchronous proxy reads.
@@ -224,7 +225,7 @@ class Checker:
     def begins(self, ins: Instruction, at: NDArray[np.int64], octets: int, access: str) -> None:
         """Record that asynchronous work may access bytes until the work ends. `access` is ``"read"`` or ``"write"``."""
         count, cells = cells_of(at, octets)
-        ones, line = cell_views(np.ones(4, np.uint16))[count][0], cell_views(np.full(4, ins.line, np.uint32))[count][0]
+        ones, line = views(np.ones(8, np.uint16))[count][0], views(np.full(4, ins.line, np.uint32))[count][0]
         np.add.at(self.in_flight[access][count], cells, ones)
         self.in_flight_line[access][count][cells] = line
         self.flying[access] += len(cells)
@@ -232,7 +233,7 @@ class Checker:
     def ends(self, at: NDArray[np.int64], octets: int, access: str) -> None:
         """Record the end of asynchronous work that reads or writes bytes."""
         count, cells = cells_of(at, octets)
-        np.subtract.at(self.in_flight[access][count], cells, cell_views(np.ones(4, np.uint16))[count][0])
+        np.subtract.at(self.in_flight[access][count], cells, views(np.ones(8, np.uint16))[count][0])
         self.flying[access] -= len(cells)
 
     def _not_in_flight(self, ins: Instruction, count: int, cells: NDArray[np.int64], access: str) -> None:
@@ -255,13 +256,8 @@ class Checker:
         who = self._warp_name(by, thread) if by < self.warps else "the asynchronous proxy"
         kind = "no proxy fence" if "fence" in why else "race" if did == "wrote" else "overwrite of data read by a warp"
         rule = "Async proxy" if "fence" in why else "Memory Consistency Model"
-        self.machine.report(
-            ins,
-            kind,
-            rule,
-            f"the instruction {verb} shared memory that {who} {did} at line {line}, {why}",
-            f"address {start % size:#x}, {self.machine.who(thread)}",
-        )
+        what = f"the instruction {verb} shared memory that {who} {did} at line {line}, {why}"
+        self.machine.report(ins, kind, rule, what, f"address {start % size:#x}, {self.machine.who(thread)}")
 
     def _warp_name(self, warp: int, thread: int) -> str:
         """Return the name of a warp in a thread's cluster, with the warp's CTA if the thread is in another CTA."""
@@ -277,20 +273,15 @@ class Checker:
         group, warp = self.warps_of(np.unique(self.machine.active(mask) // _WARP) * _WARP)
         self.fenced[group, warp] = np.maximum(self.fenced[group, warp], self.seen[group, warp])
 
-    def _leave(self, barrier: Any, clocks: NDArray[np.int32]) -> None:
-        before = self.left.get(barrier)
-        self.left[barrier] = clocks if before is None else np.maximum(before, clocks)
-
-    def _leave_one(self, barrier: Any, component: int, time: int) -> None:
-        """Store at a barrier a clock with one nonzero component, that of the asynchronous proxy or ``tcgen05``."""
-        clocks = np.zeros((2, self.warps + 2), np.int32)
-        clocks[:, component] = time
-        self._leave(barrier, clocks)
+    def _leave(self, barrier: Any, clocks: Any, component: int | slice = slice(None)) -> None:
+        """Merge clocks, or one component (that of the asynchronous proxy or ``tcgen05``), into those at a barrier."""
+        left = self.left[barrier][:, component]
+        np.maximum(left, clocks, out=left)
 
     def complete(self, barriers: Sequence[Any], number: int) -> None:
         """Store at barriers the number of the latest ``tcgen05`` instruction that has completed."""
         for barrier in barriers:
-            self._leave_one(barrier, self.warps + 1, number)
+            self._leave(barrier, number, self.warps + 1)
 
     def join(self, ctas: NDArray[np.intp]) -> None:
         """Merge the clocks of all warps of each given CTA, at a barrier for the whole CTA."""
@@ -314,7 +305,7 @@ class Checker:
         pairs = dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True))
         for barrier, number in pairs:
             group, warp = divmod(number, self.warps)
-            self._leave(barrier, self.clocks[:, group, warp].copy())
+            self._leave(barrier, self.clocks[:, group, warp])
         for number in {number for _, number in pairs}:
             group, warp = divmod(number, self.warps)
             self.seen[group, warp, warp] += 1

@@ -15,7 +15,7 @@ from .memory import UNSIGNED
 from .program import Instruction, items_of, size_of
 from .values import numpy_type
 
-__all__ = ["CONVERSION"]
+__all__ = ["conversion_step"]
 
 #: Packed types that ``cvt`` supports, with the number of bits per element, including unused bits above the element.
 _PACKED = {"f16x2": 16, "bf16x2": 16, "e4m3x2": 8, "e5m2x2": 8, "e2m3x2": 8, "e3m2x2": 8, "e2m1x2": 4, "ue8m0x2": 8}
@@ -28,7 +28,8 @@ def _is_integer(name: str) -> bool:
     return name[0] in "bus" and name[1:].isdigit()
 
 
-def _convert(machine: Machine, ins: Instruction) -> Step:
+def conversion_step(machine: Machine, ins: Instruction) -> Step:
+    """Return a function that executes ``cvt``."""
     qualifiers = ins.words[1:]
     ordered = [w for w in qualifiers if w in _PACKED or w in FORMATS or (w[0] in "busf" and w[1:].isdigit())]
     if len(ordered) != 2 or "pack" in qualifiers or "scaled" in ".".join(qualifiers):
@@ -140,6 +141,3 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
 
 def _bytes_of(name: str) -> int:
     return 2 * _PACKED[name] // 8 if name in _PACKED else size_of(name)
-
-
-CONVERSION: dict[str, Callable[[Machine, Instruction], Step]] = {"cvt": _convert}

@@ -3,11 +3,10 @@
 Source: PTX ISA, ``bar``, ``barrier`` and ``barrier.cluster``.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
+from .barriers import WaitStep
 from .machine import Machine, not_modelled
 from .program import Immediate, Instruction
 
@@ -15,7 +14,6 @@ __all__ = ["CtaBarriers"]
 
 #: Number of barriers per CTA, which instructions select by number.
 _NUMBERS = 16
-_Step = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 
 
 class CtaBarriers:
@@ -23,6 +21,7 @@ class CtaBarriers:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.cluster_threads = machine.threads * machine.launch.cluster_size
         count = machine.count
         self.waiting = np.zeros(count, np.bool_)
         self.alive = np.ones(count, np.bool_)
@@ -36,7 +35,7 @@ class CtaBarriers:
         self.cluster_arrivals = np.zeros(count, np.int64)
         self.at_cluster = np.zeros(count, np.bool_)
 
-    def step(self, ins: Instruction) -> _Step:
+    def step(self, ins: Instruction) -> WaitStep:
         """Return a function that executes a barrier instruction and returns the threads that continue."""
         words = ins.words
         if "warp" in words:
@@ -122,7 +121,7 @@ class CtaBarriers:
 
     def _settle_clusters(self) -> None:
         """Release each thread that waits at its cluster's barrier if all threads of the cluster arrived as often."""
-        size = self.machine.threads * self.machine.launch.cluster_size
+        size = self.cluster_threads
         never = np.iinfo(np.int64).max
         arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)
         complete = (self.cluster_arrivals.reshape(-1, size) <= arrivals.min(1)[:, None]).reshape(-1)
@@ -135,13 +134,12 @@ class CtaBarriers:
 
     def _clusters(self, threads: NDArray[np.intp]) -> list[tuple[str, int]]:
         """Return the name by which the checker identifies the cluster barrier of each thread."""
-        size = self.machine.threads * self.machine.launch.cluster_size
-        return [("cluster", thread // size) for thread in threads.tolist()]
+        return [("cluster", thread // self.cluster_threads) for thread in threads.tolist()]
 
     def leave(self, mask: NDArray[np.bool_]) -> None:
         """Remove threads that have exited. Barriers for all threads of a CTA no longer wait for these threads."""
         self.alive &= ~mask
-        ctas = np.unique(self.machine.cta_of_thread[mask & True])
+        ctas = np.unique(self.machine.cta_of_thread[mask])
         for cta in ctas[(self.arrived[ctas] > 0).any(1)].tolist():
             for number in np.flatnonzero(self.arrived[cta]).tolist():
                 self._settle(cta, number)

@@ -8,9 +8,10 @@ either: the cycles are those of a kernel that overlaps them perfectly.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..errors import KernelError
 from ..isa.architectures import same_numerics
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import parse
@@ -30,14 +31,27 @@ class TensorWork(NamedTuple):
     descriptor: int = 0  #: instruction descriptor (a 32-bit operand) of ``tcgen05``
 
 
+@dataclass
 class Work:
-    """Counts of executed work that occupies tensor cores or shared memory."""
+    """Counts of what a launch has executed."""
 
-    def __init__(self) -> None:
-        #: Number of executions of each tensor-core instruction, each by a warp, a warpgroup or a CTA.
-        self.multiplications: Counter[TensorWork] = Counter()
-        #: Bytes of shared memory that threads and copies read and write, by line of the PTX text.
-        self.octets: Counter[int] = Counter()
+    #: Maximum number of thread instructions that the launch executes, or None without a limit.
+    limit: int | None = None
+    #: Number of executed thread instructions. An instruction counts once for each thread that executes it.
+    thread_instructions: int = 0
+    #: Number of executed instructions by the first part of their opcode. An execution by several threads together
+    #: counts once.
+    opcodes: Counter[str] = field(default_factory=Counter)
+    #: Number of executions of each tensor-core instruction, each by a warp, a warpgroup or a CTA.
+    multiplications: Counter[TensorWork] = field(default_factory=Counter)
+    #: Bytes of shared memory that threads and copies read and write, by line of the PTX text.
+    octets: Counter[int] = field(default_factory=Counter)
+
+    def add(self, count: int) -> None:
+        """Count executed thread instructions. Raise an error when the limit is exceeded."""
+        self.thread_instructions += count
+        if self.limit is not None and self.thread_instructions > self.limit:
+            raise KernelError("the kernel has not ended within the limit of thread instructions")
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from .operation import Function, operation, source_count
 from .program import Instruction, size_of
 from .values import numpy_type
 
-__all__ = ["approximate_step", "float_step", "half_function"]
+__all__ = ["approximate_step", "canonical_function", "float_step", "half_function"]
 
 
-def _without_nan_payload(function: Function, *, ftz: bool) -> Function:
+def canonical_function(function: Function, *, ftz: bool) -> Function:
+    """Return a function whose NaN results are canonical. If `ftz` is set, subnormal numbers are flushed to zero."""
     if not ftz:
         return lambda *values: canonical(function(*values))
     return lambda *values: canonical(flushed(function(*(flushed(value) for value in values))))
@@ -69,7 +70,7 @@ def approximate_step(machine: Machine, ins: Instruction) -> Step:
     def rounded(*values: NDArray) -> NDArray[np.float32]:
         return np.asarray(function(*(value.astype(np.float64) for value in values))).astype(np.float32)
 
-    inner = operation(machine, ins, _without_nan_payload(rounded, ftz=ftz), ["f32"] * source_count(ins), "f32")
+    inner = operation(machine, ins, canonical_function(rounded, ftz=ftz), ["f32"] * source_count(ins), "f32")
 
     def step(mask: Mask) -> None:
         machine.exact = False
@@ -97,7 +98,7 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     if (name, type_) == ("fma", "f64"):
         raise not_modelled(ins)
     compute = _minimum(name == "min", "NaN" in qualifiers) if name in ("min", "max") else _FUNCTIONS[name]
-    function = _without_nan_payload(compute, ftz="ftz" in qualifiers and type_ == "f32")
+    function = canonical_function(compute, ftz="ftz" in qualifiers and type_ == "f32")
     if "sat" in qualifiers:
         function = _saturated(function)
     return operation(machine, ins, function, [type_] * source_count(ins), type_)

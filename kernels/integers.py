@@ -8,11 +8,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["divided", "dot_product", "extracted", "funnel", "high_product", "inserted", "leading_zeros", "lookup",
-           "permuted", "remainder", "reversed_bits", "selected", "shift_left", "shift_right",
+__all__ = ["COMBINATIONS", "divided", "dot_product", "extracted", "funnel", "high_product", "inserted", "leading_zeros",
+           "lookup", "permuted", "remainder", "reversed_bits", "selected", "shift_left", "shift_right",
            "wide_product"]  # fmt: skip
 
 Function = Callable[..., NDArray]
+#: Functions that combine two values, also in reductions and in comparisons of predicates.
+COMBINATIONS: dict[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
 
 
 def wide_product(a: NDArray, b: NDArray) -> NDArray:

@@ -17,7 +17,7 @@ from .machine import Finding, Launch, Machine
 from .memory import GlobalMemory, parameter_space
 from .program import Kernel, size_of
 from .ptx import parse_ptx
-from .schedule import Program, Statistics
+from .schedule import Program
 from .tensor_maps import MAP_BYTES, MapRecord
 
 __all__ = ["KernelRun", "TensorMap", "run_kernel"]
@@ -165,8 +165,7 @@ def run_kernel(
     _check_launch(chosen, launch)
     memory, values, arrays = _arguments(chosen, args)
     parameters = parameter_space(chosen, values)
-    statistics, work = Statistics(limit), Work()
-    findings = dict[tuple[int, str], Finding]()
+    work, findings = Work(limit), dict[tuple[int, str], Finding]()
     ctas, exact = prod(launch.grid), True
     batch = _batch(chosen, launch)
     for start in range(0, ctas, batch):
@@ -176,29 +175,24 @@ def run_kernel(
         if check and machine.shared_bytes:
             machine.checker = Checker(machine)
         try:
-            Program(machine).run(statistics)
+            Program(machine).run()
         except KernelError as error:
             earlier = "".join(f"; before that, {finding}" for finding in list(machine.findings.values())[:1])
             raise KernelError(f"{error}{earlier}") from None
         findings, exact = machine.findings | findings, exact and machine.exact
         if progress:
             progress(min(start + batch, ctas), ctas)
-    buffers = []
-    for address, array in arrays:
-        result = np.empty_like(array)
-        memory.read(address, result)
-        buffers.append((array, result))
     return KernelRun(
         chosen.name,
         ctas,
         launch.threads,
-        statistics.thread_instructions,
-        dict(statistics.opcodes.most_common()),
+        work.thread_instructions,
+        dict(work.opcodes.most_common()),
         launch_cycles(work, arch),
         loops(chosen, work, arch),
         [findings[key] for key in sorted(findings)],
         exact,
-        buffers,
+        [(array, memory.read(address, array)) for address, array in arrays],
     )
 
 

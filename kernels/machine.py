@@ -33,13 +33,15 @@ from .program import (
 )
 from .values import constant, numpy_type, register_type
 
-__all__ = ["CLUSTER_SHIFT", "Finding", "Launch", "Machine", "Mask", "Places", "Reader", "Step", "Writer",
-           "not_modelled"]  # fmt: skip
+__all__ = ["CLUSTER_SHIFT", "Builder", "Finding", "Launch", "Machine", "Mask", "Places", "Reader", "Step",
+           "Writer", "not_modelled"]  # fmt: skip
 
 Mask = NDArray[np.bool_] | None
 Reader = Callable[[], NDArray]
 Writer = Callable[[Mask, NDArray], None]
 Step = Callable[[Mask], Any]
+#: Function that returns the step of an instruction.
+Builder = Callable[["Machine", Instruction], Step]
 Unit = TypeVar("Unit")
 #: Function of a mask of threads. It returns the state space, and the offset of each thread's access (one element if all
 #: offsets are equal).
@@ -94,18 +96,8 @@ def not_modelled(ins: Instruction, why: str = "") -> KernelError:
 class Machine:
     """Threads, registers and memories of a batch of CTAs.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The program.
-    launch : Launch
-        Geometry.
-    ctas : ndarray of int, shape (CTAs,)
-        Linear numbers of the CTAs of this batch, which consists of whole clusters.
-    parameters : bytes
-        Parameter space.
-    memory : GlobalMemory
-        Global memory, which all batches share.
+    `ctas`, of shape (CTAs,), are the linear numbers of the CTAs of this batch, which consists of whole clusters.
+    `parameters` are the bytes of parameter space. All batches share the global memory `memory`.
     """
 
     def __init__(
@@ -149,7 +141,7 @@ class Machine:
         self.exact = True
         #: Operations of the kernel that PTX leaves undefined, in the order of execution.
         self.findings: dict[tuple[int, str], Finding] = {}
-        #: Counts of work that occupies tensor cores or shared memory.
+        #: Counts of what the launch has executed.
         self.work = Work()
         #: Checker of the order of accesses to shared memory, or None: a :class:`~sptc.kernels.checker.Checker`.
         self.checker: Any = None
@@ -161,11 +153,11 @@ class Machine:
         unit: Unit = self.units[name]
         return unit
 
-    def distances(self, thread: int, ctas: int | None) -> list[int]:
+    def distances(self, thread: int, multicast: Reader | None) -> list[int]:
         """Return the rank of each CTA in a multicast mask, relative to the thread's CTA; only 0 if there is no mask."""
-        if ctas is None:
+        if multicast is None:
             return [0]
-        rank = int(self.rank_of_thread[thread])
+        ctas, rank = self.value(multicast, thread), int(self.rank_of_thread[thread])
         return [other - rank for other in range(self.launch.cluster_size) if ctas >> other & 1]
 
     # Methods that select and name threads, and methods that report errors

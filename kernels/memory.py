@@ -15,7 +15,7 @@ from ..errors import KernelError
 from .program import Kernel
 
 __all__ = ["GLOBAL_BASE", "LOCAL_WINDOW", "PARAMETER_WINDOW", "SHARED_WINDOW", "UNSIGNED", "GlobalMemory",
-           "cell_views", "cells_of", "parameter_space", "pieces_of", "views"]  # fmt: skip
+           "cells_of", "parameter_space", "pieces_of", "views"]  # fmt: skip
 
 SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, GLOBAL_BASE = 1 << 40, 1 << 41, 1 << 42, 1 << 44
 #: Unsigned numpy type for each width in bytes.
@@ -27,15 +27,10 @@ _WORD = 4
 _FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 
 
-def views(octets: NDArray[np.uint8]) -> dict[int, NDArray]:
-    """Return views of a memory with elements of 1, 2, 4, 8 and 16 bytes, by element size."""
-    return {size: octets.view(dtype) for size, dtype in (*UNSIGNED.items(), (16, np.dtype(np.complex128)))}
-
-
-def cell_views(words: NDArray) -> dict[int, NDArray]:
-    """Return views, as cells of 1, 2 and 4 words, of an array that has one element per word of shared memory."""
+def views(array: NDArray) -> dict[int, NDArray]:
+    """Return views of an array as cells of several elements, up to 16 bytes, by the number of elements per cell."""
     types = UNSIGNED | {16: np.dtype(np.complex128)}
-    return {count: words.view(types[words.itemsize * count]) for count in (1, 2, 4)}
+    return {size // array.itemsize: array.view(dtype) for size, dtype in types.items() if size >= array.itemsize}
 
 
 def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
@@ -53,15 +48,7 @@ def pieces_of(octets: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 
 class GlobalMemory:
-    """Global memory of a device: an allocation for each array and each variable, at multiples of 512 bytes.
-
-    Parameters
-    ----------
-    arrays : iterable of ndarray
-        Contents of the first allocations.
-    variables : mapping of str to bytes
-        Contents of the global variables of a module by name.
-    """
+    """Global memory of a device: an allocation for each array and each named variable, at multiples of 512 bytes."""
 
     def __init__(self, arrays: Iterable[NDArray], variables: Mapping[str, bytes]) -> None:
         contents = [*arrays, *(np.frombuffer(content, np.uint8) for content in variables.values())]
@@ -77,10 +64,10 @@ class GlobalMemory:
         self.addresses = [GLOBAL_BASE + start for start in self._starts]
         self.variables = dict(zip(variables, self.addresses[len(parts) - len(variables) :], strict=True))
 
-    def read(self, address: int, array: NDArray) -> None:
-        """Copy global memory at an address into an array, in place."""
+    def read(self, address: int, array: NDArray) -> NDArray:
+        """Return a copy of global memory at an address, in the shape and type of an array."""
         start = address - GLOBAL_BASE
-        array[...] = self.octets[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        return self.octets[start : start + array.nbytes].view(array.dtype).reshape(array.shape).copy()
 
     def contains(self, low: int, end: int) -> bool:
         """Return whether bytes `low` to `end` are in one allocation."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from .cycles import TensorWork
 from .machine import Machine, Mask, Step, not_modelled
 from .program import Immediate, Instruction, Operand, Vector, at_line
 
-__all__ = ["MMA", "called", "constant_number", "mma_steps", "parsed"]
+__all__ = ["called", "constant_number", "mma_step", "mma_steps", "parsed"]
 
 _WARP = 32
 
@@ -76,15 +77,17 @@ class _Multiplication:
 
     d: Numbers
     c: Numbers
-    #: Registers of A, of its metadata and of its block scales, and registers of B and of its block scales.
-    row: tuple[Numbers, Numbers, Numbers]
-    column: tuple[Numbers, Numbers]
+    a: Numbers
+    e: Numbers
+    scale_a: Numbers
+    b: Numbers
+    scale_b: Numbers
     immediates: Immediates
 
     @property
     def sources(self) -> set[int]:
         """Registers that the instruction reads, except those of C."""
-        return {number for numbers in (*self.row, *self.column) for number in numbers}
+        return {*self.a, *self.e, *self.scale_a, *self.b, *self.scale_b}
 
 
 def _multiplication(machine: Machine, ins: Instruction) -> _Multiplication:
@@ -94,7 +97,7 @@ def _multiplication(machine: Machine, ins: Instruction) -> _Multiplication:
     e, selector = (rest.pop(0), constant_number(rest.pop(0), ins)) if instruction.sparse else (Vector(()), 0)
     scales, ids = _scales(ins, rest) if instruction.scale_size else ([Vector(())] * 2, (0, 0, 0, 0))
     of_e, of_a, of_b = (machine.register_numbers(operand) for operand in (e, *scales))
-    return _Multiplication(d, c, (a, of_e, of_a), (b, of_b), Immediates(selector, ids))
+    return _Multiplication(d, c, a, of_e, of_a, b, of_b, Immediates(selector, ids))
 
 
 def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], tuple[int, int, int, int]]:
@@ -106,7 +109,8 @@ def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], t
     return operands[::2], (byte_a, thread_a, byte_b, thread_b)
 
 
-def _mma(machine: Machine, ins: Instruction) -> Step:
+def mma_step(machine: Machine, ins: Instruction) -> Step:
+    """Return a function that executes an ``mma``; :func:`mma_steps` executes those without a guard."""
     one = _multiplication(machine, ins)
     return _run_step(machine, [(ins, one)]) if ins.guard else _nothing
 
@@ -151,16 +155,8 @@ def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
     return steps | {place: _run_step(machine, run) for place, run in runs.items()}
 
 
-@dataclass
-class _Chain:
-    """Several ``mma`` instructions that add to the same accumulator, one after the other."""
-
-    c: Numbers
-    d: Numbers
-    rows: list[tuple[Numbers, ...]]
-    columns: list[tuple[Numbers, ...]]
-
-
+#: Several ``mma`` instructions that add to the same accumulator, one after the other.
+_Chain = list[_Multiplication]
 _Grid = list[list[_Chain]]
 
 
@@ -168,14 +164,11 @@ def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
     """Arrange chains of ``mma`` in grids, by shape. Chains in a row share A, and chains in a column share B."""
     chains: dict[Numbers, _Chain] = {}
     for one in run:
-        chain = chains.pop(one.c, None) or _Chain(one.c, one.d, [], [])
-        chain.rows.append(one.row)
-        chain.columns.append(one.column)
-        chain.d = one.d
-        chains[one.d] = chain
+        chains[one.d] = [*chains.pop(one.c, ()), one]
     rows: dict[Any, dict[Any, _Chain]] = {}
     for number, chain in enumerate(chains.values()):
-        line, column = rows.setdefault(tuple(chain.rows), {}), (tuple(chain.columns), 0)
+        line = rows.setdefault(tuple((one.a, one.e, one.scale_a) for one in chain), {})
+        column = tuple((one.b, one.scale_b) for one in chain), 0
         line[(column[0], number) if column in line else column] = chain
     alike: dict[frozenset[Any], list[dict[Any, _Chain]]] = {}
     for line in rows.values():
@@ -183,7 +176,7 @@ def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
     shapes: dict[tuple[int, int, int], list[_Grid]] = {}
     for lines in alike.values():
         grid = [[line[column] for column in lines[0]] for line in lines]
-        shapes.setdefault((len(grid), len(grid[0]), len(grid[0][0].rows)), []).append(grid)
+        shapes.setdefault((len(grid), len(grid[0]), len(grid[0][0])), []).append(grid)
     return [*shapes.values()]
 
 
@@ -192,13 +185,13 @@ class _Product:
 
     def __init__(self, machine: Machine, grids: list[_Grid]) -> None:
         self.machine = machine
-        rows = [[line[0].rows for line in grid] for grid in grids]
-        columns = [[chain.columns for chain in grid[0]] for grid in grids]
-        self.d, c = (np.array([[[getattr(each, x) for each in line] for line in grid] for grid in grids]) for x in "dc")
-        numbers = {name: np.array([[[step[index] for step in steps] for steps in lines] for lines in side])
-                   for name, side, index in (("a", rows, 0), ("b", columns, 0), ("e", rows, 1), ("scale_a", rows, 2),
-                                             ("scale_b", columns, 1))}  # fmt: skip
-        self.numbers = {name: array for name, array in (numbers | {"c": c}).items() if array.size}
+        rows, columns = [[line[0] for line in grid] for grid in grids], [grid[0] for grid in grids]
+        numbers = {name: np.array([[[getattr(one, name) for one in chain] for chain in side] for side in sides])
+                   for name, sides in (("a", rows), ("b", columns), ("e", rows), ("scale_a", rows),
+                                       ("scale_b", columns))}  # fmt: skip
+        numbers["c"] = np.array([[[chain[0].c for chain in line] for line in grid] for grid in grids])
+        self.d = np.array([[[chain[-1].d for chain in line] for line in grid] for grid in grids])
+        self.numbers = {name: array for name, array in numbers.items() if array.size}
 
     def operands(self, groups: NDArray[np.intp] | None) -> dict[str, NDArray[np.uint32]]:
         """Return the arguments of the public function. The grids of all warps form one batch."""
@@ -223,6 +216,7 @@ def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication
     alone = [_run_step(machine, [each]) for each in run] if len(run) > 1 and parsed(ins).sparse else []
     works = [TensorWork(each.line, each.opcode) for each, _ in run]
     products = [_Product(machine, grids) for grids in _grids([one for _, one in run])]
+    multiply = partial(called, machine, ins, mma_tiles, arch=launch.arch, backend=launch.backend)
 
     def step(mask: Mask) -> None:
         groups = machine.whole_groups(mask, _WARP, ins)
@@ -231,20 +225,9 @@ def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication
         def holder(error: MetadataError) -> str:
             return machine.who(int(warps[error.batch[0]]) * _WARP + error.lane)
 
-        def result(product: _Product) -> NDArray[np.uint32]:
-            return called(
-                machine,
-                ins,
-                mma_tiles,
-                product.operands(groups),
-                first.immediates,
-                holder=None if alone else holder,
-                arch=launch.arch,
-                backend=launch.backend,
-            )
-
+        who = None if alone else holder
         try:
-            results = [result(product) for product in products]
+            results = [multiply(product.operands(groups), first.immediates, holder=who) for product in products]
         except MetadataError:
             for one in alone:
                 one(mask)
@@ -255,6 +238,3 @@ def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication
             machine.work.multiplications[work] += len(warps)
 
     return step
-
-
-MMA: dict[str, Callable[[Machine, Instruction], Step]] = {"mma": _mma}

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from .codes import canonical, flushed
-from .float_arithmetic import half_function
-from .integers import selected
+from .float_arithmetic import canonical_function, half_function
+from .integers import COMBINATIONS, selected
 from .program import size_of
 
 __all__ = ["REDUCTIONS", "TYPES", "apply_in_turn", "memory_type", "reduction"]
@@ -22,12 +21,7 @@ TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64", *_HALVES)
 
 
 _FUNCTIONS: dict[str, Combination] = {
-    "add": lambda old, new: old + new,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": lambda old, new: old & new,
-    "or": lambda old, new: old | new,
-    "xor": lambda old, new: old ^ new,
+    **COMBINATIONS,
     "exch": lambda old, new: new,
     "cas": lambda old, expected, new: selected(new, old, old == expected),
     "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
@@ -46,11 +40,7 @@ def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:
     if type_ in _HALVES:
         return half_function(name, type_)
     function = _FUNCTIONS[name]
-    if type_ not in ("f32", "f64"):
-        return function
-    if flush:
-        return lambda old, new: canonical(flushed(function(flushed(old), flushed(new))))
-    return lambda old, new: canonical(function(old, new))
+    return canonical_function(function, ftz=flush) if type_ in ("f32", "f64") else function
 
 
 def memory_type(type_: str) -> str:

@@ -5,8 +5,6 @@ threads of their CTA. Asynchronous work is executed when no thread can continue 
 """
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,46 +12,28 @@ from numpy.typing import NDArray
 from ..errors import KernelError
 from .access import ACCESS
 from .arithmetic import ARITHMETIC
-from .barriers import BARRIERS, WaitStep, barriers, wait_step
-from .bulk_copies import BULK_COPIES
-from .conversion import CONVERSION
+from .barriers import WaitStep, barrier_step, barriers, wait_step
+from .bulk_copies import any_copy_step, map_step
+from .conversion import conversion_step
 from .cta_barriers import CtaBarriers
-from .machine import Machine, Mask, Reader, Step, not_modelled
-from .mma import MMA, mma_steps
+from .machine import Builder, Machine, Mask, Reader, Step, not_modelled
+from .mma import mma_step, mma_steps
 from .program import Instruction, Symbol
-from .tensor_memory import TENSOR_MEMORY
+from .tensor_memory import tcgen05_step
 from .warps import WARPS
-from .wgmma import WGMMA, waiting_for_wgmma, wgmma_registers
+from .wgmma import waiting_for_wgmma, wgmma_registers, wgmma_step
 
-__all__ = ["Program", "Statistics"]
+__all__ = ["Program"]
 
-_BUILDERS: dict[str, Callable[[Machine, Instruction], Step]] = {
-    **ARITHMETIC, **CONVERSION, **ACCESS, **WARPS, **BULK_COPIES, **BARRIERS, **MMA, **WGMMA, **TENSOR_MEMORY,
+_BUILDERS: dict[str, Builder] = {
+    **ARITHMETIC, **ACCESS, **WARPS, "cvt": conversion_step, "cp": any_copy_step, "tensormap": map_step,
+    "mbarrier": barrier_step, "mma": mma_step, "wgmma": wgmma_step, "tcgen05": tcgen05_step,
 }  # fmt: skip
 #: Once in this number of rounds, the threads that have waited longest run first, so that spinning threads cannot block
 #: other threads.
 _FAIR_ROUNDS = 1024
 #: Maximum number of problems that one message lists.
 _NAMED = 20
-
-
-@dataclass
-class Statistics:
-    """Numbers of instructions that a launch executed."""
-
-    #: Maximum number of thread instructions that a launch executes, or None without a limit.
-    limit: int | None = None
-    #: Number of executed thread instructions. An instruction counts once for each thread that executes it.
-    thread_instructions: int = 0
-    #: Number of executed instructions by the first part of their opcode. An execution by several threads together
-    #: counts once.
-    opcodes: Counter[str] = field(default_factory=Counter)
-
-    def add(self, count: int) -> None:
-        """Count executed thread instructions. Raise an error when the limit is exceeded."""
-        self.thread_instructions += count
-        if self.limit is not None and self.thread_instructions > self.limit:
-            raise KernelError("the kernel has not ended within the limit of thread instructions")
 
 
 def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
@@ -75,13 +55,17 @@ def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
 
 
 class Program:
-    """A kernel whose instructions are compiled to Python functions that run on a machine."""
+    """A kernel whose instructions are compiled to Python functions, and the state of its threads on a machine."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.code = machine, machine.kernel.instructions
         self.names = [ins.words[0] for ins in self.code]
         self.joins = frozenset(machine.kernel.labels.values())
         self.barriers = CtaBarriers(machine)
+        self.counters = np.zeros(machine.count, np.int64)
+        #: Threads that wait for a phase of an ``mbarrier``.
+        self.asleep = np.zeros(machine.count, np.bool_)
+        self.last_run = np.zeros(machine.count, np.int64)
         #: By instruction index: functions that execute instructions, functions that execute waits (they return the
         #: threads that continue), and functions that read guard predicates.
         self.steps: dict[int, Step] = {}
@@ -91,6 +75,8 @@ class Program:
         #: Functions that execute consecutive instructions without a branch, a wait or a label, by the index of the
         #: first instruction.
         self.blocks: dict[int, list[Step]] = {}
+        #: Number of executions of each of these blocks.
+        self.block_runs: Counter[int] = Counter()
         #: A sentence for each instruction that this model does not implement.
         self.problems: list[str] = []
         for place, ins in enumerate(self.code):
@@ -133,7 +119,7 @@ class Program:
             self.blocks[place] = steps
         return self.blocks[place]
 
-    def run(self, statistics: Statistics) -> None:
+    def run(self) -> None:
         """Run all threads until they exit.
 
         Raises
@@ -146,51 +132,36 @@ class Program:
             more = len(self.problems) - _NAMED
             raise KernelError("; ".join(self.problems[:_NAMED]) + (f"; and {more} more" if more > 0 else ""))
         with np.errstate(all="ignore"):
-            _Run(self, statistics).run()
+            self._run_rounds()
+        for place, times in self.block_runs.items():
+            names = self.names[place : place + len(self.blocks[place])]
+            self.machine.work.opcodes.update({name: times * count for name, count in Counter(names).items()})
 
-
-class _Run:
-    """One run of a program: the program counter of each thread, and the threads that wait."""
-
-    def __init__(self, program: Program, statistics: Statistics) -> None:
-        self.program, self.machine, self.statistics = program, program.machine, statistics
-        count = self.machine.count
-        self.counters = np.zeros(count, np.int64)
-        self.alive = np.ones(count, np.bool_)
-        #: Threads that wait for a phase of an ``mbarrier``.
-        self.asleep = np.zeros(count, np.bool_)
-        self.last_run = np.zeros(count, np.int64)
-        #: Number of executions of each block of consecutive instructions.
-        self.block_runs: Counter[int] = Counter()
-
-    def run(self) -> None:
-        machine, ctas, rounds = self.machine, self.program.barriers, 0
+    def _run_rounds(self) -> None:
+        machine, ctas, rounds = self.machine, self.barriers, 0
         while True:
             if machine.completed:
                 self.asleep[:] = False
                 machine.completed = False
-            ready = self.alive & ~self.asleep & ~ctas.waiting
+            ready = ctas.alive & ~self.asleep & ~ctas.waiting
             if not ready.any():
                 if machine.queue:  # no thread can continue without this asynchronous work
                     for _ in range(len(machine.queue)):
                         machine.queue.popleft()()
                     continue
-                if not self.alive.any():
+                if not ctas.alive.any():
                     break
                 raise self._deadlock()
             rounds += 1
             self._round(ready, fair=rounds % _FAIR_ROUNDS == 0)
         for work in machine.at_exit:
             work()
-        for place, times in self.block_runs.items():
-            names = self.program.names[place : place + len(self.program.blocks[place])]
-            self.statistics.opcodes.update({name: times * count for name, count in Counter(names).items()})
 
     def _deadlock(self) -> KernelError:
-        code, places = self.program.code, self.counters
+        code, places, alive = self.code, self.counters, self.barriers.alive
         waits = []
-        for place in np.unique(places[self.alive]).tolist():
-            threads = np.flatnonzero(self.alive & (places == place))
+        for place in np.unique(places[alive]).tolist():
+            threads = np.flatnonzero(alive & (places == place))
             ins = code[min(place, len(code) - 1)]
             first = self.machine.who(int(threads[0]))
             waits.append(f"{len(threads)} threads wait at line {ins.line} ({ins.opcode}), the first is {first}")
@@ -199,7 +170,7 @@ class _Run:
 
     def _round(self, ready: NDArray[np.bool_], *, fair: bool) -> None:
         """Run the threads with the smallest program counter until they diverge, wait or exit."""
-        program, counters = self.program, self.counters
+        counters, blocks, names, work = self.counters, self.blocks, self.names, self.machine.work
         if fair:
             waited = np.where(ready, self.last_run, np.iinfo(np.int64).max)
             place = int(counters[waited.argmin()])
@@ -208,11 +179,10 @@ class _Run:
         threads = ready & (counters == place)
         everyone = bool(threads.all())
         mask: Mask = None if everyone else threads
-        live, blocks, names = int(np.count_nonzero(threads)), program.blocks, program.names
-        executed, runs, parted = 0, self.block_runs, False
+        live, executed, runs, parted = int(np.count_nonzero(threads)), 0, self.block_runs, False
         try:
             while True:
-                block = blocks[place] if place in blocks else program.block(place)
+                block = blocks[place] if place in blocks else self.block(place)
                 if block:
                     for step in block:
                         step(mask)
@@ -225,32 +195,30 @@ class _Run:
                     if following is None:
                         break
                     parted, place = not everyone and names[place] == "bra", following
-                if parted or (not everyone and place in program.joins):
+                if parted or (not everyone and place in self.joins):
                     counters[threads] = place
                     break
                 if executed > 1 << 22:
-                    self.statistics.add(executed)
+                    work.add(executed)
                     executed = 0
         finally:
-            self.statistics.add(executed)
-        self.last_run[threads] = self.statistics.thread_instructions
+            work.add(executed)
+        self.last_run[threads] = work.thread_instructions
 
     def _control(self, place: int, threads: NDArray[np.bool_], *, everyone: bool) -> int | None:
         """Execute a branch, wait or exit. Return the next program counter if all threads continue there, or None."""
-        if place >= len(self.program.names):
-            self.alive[threads] = False
-            self.program.barriers.leave(threads)
-            return None
-        if self.program.names[place] == "bra":
-            return self._branch(place, threads)
-        if place in self.program.waits:
+        if place in self.waits:
             return place + 1 if self._wait(place, threads, everyone=everyone) else None
-        self._end(place, threads)
+        if place < len(self.names) and self.names[place] == "bra":
+            return self._branch(place, threads)
+        leaving = self._guard(place, threads)
+        self.counters[threads] = place + 1
+        self.barriers.leave(leaving)
         return None
 
     def _branch(self, place: int, threads: NDArray[np.bool_]) -> int | None:
         """Return the next program counter after a branch, or None if threads diverge."""
-        (target,) = self.program.code[place].operands
+        (target,) = self.code[place].operands
         assert isinstance(target, Symbol)
         there = self.machine.kernel.labels[target.name]
         taken = self._guard(place, threads)
@@ -263,7 +231,7 @@ class _Run:
         return None
 
     def _guard(self, place: int, threads: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        read = self.program.guards.get(place)
+        read = self.guards.get(place)
         return threads if read is None else threads & read()
 
     def _wait(self, place: int, threads: NDArray[np.bool_], *, everyone: bool) -> bool:
@@ -272,16 +240,10 @@ class _Run:
         self.counters[threads] = place + 1
         if not guarded.any():
             return True
-        passes = self.program.waits[place](guarded)
-        if self.program.names[place] == "mbarrier":
+        passes = self.waits[place](guarded)
+        if self.names[place] == "mbarrier":
             stuck = guarded & ~passes
             self.counters[stuck] = place
             self.asleep |= stuck
             return not stuck.any()
         return everyone and bool(passes.all())
-
-    def _end(self, place: int, threads: NDArray[np.bool_]) -> None:
-        leaving = self._guard(place, threads)
-        self.counters[threads] = place + 1
-        self.alive &= ~leaving
-        self.program.barriers.leave(leaving)

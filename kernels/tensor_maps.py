@@ -4,8 +4,8 @@ Source: PTX ISA, "Tensors" and ``cp.async.bulk.tensor``. PTX does not publish th
 in a format of this model, written by :meth:`MapRecord.encoded`, so that it can lie in parameters or in memory.
 """
 
-import struct
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,16 @@ __all__ = ["FIELDS", "FILLS", "MAP_BYTES", "SWIZZLES", "MapRecord"]
 
 MAP_BYTES = 128
 _RANKS = 5
-#: Byte layout of a tensor map: address, strides in bytes, sizes of tensor and box, element strides, rank - 1, element
-#: type, interleave, swizzle and fill, encoded as in ``tensormap.replace``. All zeros mean no map.
-_LAYOUT = struct.Struct("<QQQQQ5I5I5I5B")
-#: Byte offset, size in bytes and number of values, for each field of a tensor map that ``tensormap.replace`` can write.
+#: Byte layout of a tensor map, with the field names and codes of ``tensormap.replace``. All zeros mean no map.
+_LAYOUT = np.dtype([
+    ("global_address", "<u8"), ("global_stride", "<u8", _RANKS - 1), ("global_dim", "<u4", _RANKS),
+    ("box_dim", "<u4", _RANKS), ("element_stride", "<u4", _RANKS), ("rank", "u1"), ("elemtype", "u1"),
+    ("interleave_layout", "u1"), ("swizzle_mode", "u1"), ("fill_mode", "u1"),
+])  # fmt: skip
+#: Byte offset, size in bytes and number of values of each field of a tensor map.
 FIELDS: dict[str, tuple[int, int, int]] = {
-    "global_address": (0, 8, 1), "global_stride": (8, 8, 4), "global_dim": (40, 4, 5), "box_dim": (60, 4, 5),
-    "element_stride": (80, 4, 5), "rank": (100, 1, 1), "elemtype": (101, 1, 1), "interleave_layout": (102, 1, 1),
-    "swizzle_mode": (103, 1, 1), "fill_mode": (104, 1, 1),
-}  # fmt: skip
+    name: (field[1], field[0].base.itemsize, prod(field[0].shape)) for name, field in (_LAYOUT.fields or {}).items()
+}
 #: PTX element type for each code in a tensor map.
 _ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32", 9: "f64",
              10: "bf16", 11: "f32", 12: "f32"}  # fmt: skip
@@ -111,15 +112,13 @@ class MapRecord:
 
     def encoded(self) -> bytes:
         """Return the tensor map in its form of 128 bytes."""
-        rank = len(self.shape)
-
-        def padded(values: tuple[int, ...], count: int) -> tuple[int, ...]:
-            return values + (0,) * (count - len(values))
-
-        sides = *padded(self.shape, _RANKS), *padded(self.box, _RANKS), *padded((1,) * rank, _RANKS)
-        codes = _CODES[self.element], 0, SWIZZLES.index(self.swizzle), FILLS.index(self.fill)
-        octets = _LAYOUT.pack(self.address, *padded(self.strides, _RANKS - 1), *sides, rank - 1, *codes)
-        return octets.ljust(MAP_BYTES, b"\0")
+        rank, record = len(self.shape), np.zeros((), _LAYOUT)
+        for name, values in (("global_stride", self.strides), ("global_dim", self.shape), ("box_dim", self.box)):
+            record[name][: len(values)] = values
+        record["element_stride"][:rank] = 1
+        record["global_address"], record["rank"], record["elemtype"] = self.address, rank - 1, _CODES[self.element]
+        record["swizzle_mode"], record["fill_mode"] = SWIZZLES.index(self.swizzle), FILLS.index(self.fill)
+        return record.tobytes().ljust(MAP_BYTES, b"\0")
 
     @classmethod
     def decoded(cls, octets: bytes) -> "MapRecord | None":
@@ -130,12 +129,11 @@ class MapRecord:
         KernelError
             A field has a value that PTX does not allow, or that is not modelled.
         """
-        address, *fields = _LAYOUT.unpack(octets[: _LAYOUT.size])
+        address, strides, shape, box, steps, rank, element, interleave, swizzle, fill = (
+            field.tolist() for field in np.frombuffer(octets, _LAYOUT, 1)[0]
+        )
         if not address:
             return None
-        strides, fields = fields[: _RANKS - 1], fields[_RANKS - 1 :]
-        shape, box, steps = (fields[place : place + _RANKS] for place in range(0, 3 * _RANKS, _RANKS))
-        rank, element, interleave, swizzle, fill = fields[3 * _RANKS :]
         rank += 1
         if element not in _ELEMENTS or interleave or swizzle >= len(SWIZZLES) or fill >= len(FILLS):
             raise KernelError("a tensor map has an element type, interleave, swizzle or fill that is not modelled")

@@ -4,8 +4,8 @@ Source: PTX ISA, "TensorCore 5th Generation Family Instructions". Multiplication
 the order of issue, when no thread can continue without them.
 """
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,20 +18,21 @@ from ..isa.tcgen05 import parse_opcode
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap
 from .barriers import barriers
 from .cycles import TensorWork
-from .machine import Machine, Mask, Reader, Step, not_modelled
+from .machine import Builder, Machine, Mask, Reader, Step, not_modelled
 from .mma import called
 from .program import Address, Instruction, Vector, at_line
 from .tensor_access import load_step, store_step, tensor_memory
 from .tensor_order import Accesses
 
-__all__ = ["TENSOR_MEMORY"]
+__all__ = ["tcgen05_step"]
 
 _WARP_LANES = 32
 
 
-def _step(machine: Machine, ins: Instruction) -> Step:
+def tcgen05_step(machine: Machine, ins: Instruction) -> Step:
+    """Return a function that executes a ``tcgen05`` instruction."""
     kind = ins.words[1].split("::")[0]
-    builders: dict[str, Callable[[Machine, Instruction], Step]] = {
+    builders: dict[str, Builder] = {
         "alloc": _allocate,
         "dealloc": _deallocate,
         "ld": load_step,
@@ -101,7 +102,7 @@ def _commit(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         at = machine.every(places(mask)[1])
         for thread in machine.active(mask).tolist():
-            others = machine.distances(thread, machine.value(multicast, thread) if multicast else None)
+            others = machine.distances(thread, multicast)
             objects = (int(at[thread]) + np.array(others) * machine.shared_bytes) // 8
             done = memory.order.committed(thread) if memory.order else 0
 
@@ -201,6 +202,7 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
     if len(operands) != 1:
         raise not_modelled(ins, "the instruction has operands after the predicate")
     adds, memory, launch = machine.reader(operands[0], "pred"), tensor_memory(machine), machine.launch
+    multiply = partial(called, machine, ins, tcgen05_mma, arch=launch.arch, backend=launch.backend)
 
     @lru_cache(maxsize=64)
     def accesses(taken: tuple[tuple[str, int], ...], options: tuple[tuple[str, int], ...]) -> Accesses:
@@ -219,6 +221,10 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
                 places.append((where.addresses.ravel()[:, None] + np.arange(-(-where.element_bits // 8))).ravel())
         return Accesses.of(placement.d.words(), read, places)
 
+    def work(ctas: Any, who: str, arguments: dict[str, Any]) -> None:
+        words, smem = memory.words[ctas], machine.shared[ctas]
+        memory.words[ctas] = multiply(words, smem=smem, holder=lambda error: who, **arguments)
+
     def step(mask: Mask) -> None:
         for thread in machine.active(mask).tolist():
             taken: dict[str, Any] = {name: machine.value(r, thread) + offset for name, (r, offset) in read.items()}
@@ -232,26 +238,6 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
             ctas = _ctas_of(machine, ins, thread)
             if machine.checker:
                 _note(machine, ins, thread, ctas, accesses(tuple(taken.items()), tuple(options.items())))
-
-            def work(
-                ctas: Any = ctas, taken: dict[str, Any] = taken, options: dict[str, Any] = options, who: str = who
-            ) -> None:
-                memory.words[ctas] = called(
-                    machine,
-                    ins,
-                    tcgen05_mma,
-                    memory.words[ctas],
-                    **taken,
-                    smem=machine.shared[ctas],
-                    arch=launch.arch,
-                    backend=launch.backend,
-                    holder=lambda error: who,
-                    **options,
-                )
-
-            machine.queue.append(work)
+            machine.queue.append(partial(work, ctas, who, taken | options))
 
     return step
-
-
-TENSOR_MEMORY: dict[str, Callable[[Machine, Instruction], Step]] = {"tcgen05": _step}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..isa.tensor_memory import COLUMNS, LANES
 from .machine import Machine
-from .memory import cell_views, cells_of, pieces_of
+from .memory import cells_of, pieces_of, views
 from .program import Instruction
 
 __all__ = ["Accesses", "TensorOrder"]
@@ -68,7 +68,7 @@ class TensorOrder:
         self.stored = np.zeros(shape, np.bool_)
         machine.checker.tensor_cores = self
         #: Number of the last multiplication or copy that reads each word of shared memory.
-        self.shared_number = cell_views(np.zeros(machine.shared.size // _WORD, np.uint32))
+        self.shared_number = views(np.zeros(machine.shared.size // _WORD, np.uint32))
 
     def access(self, ins: Instruction, threads: NDArray[np.intp], words: _Index, *, is_store: bool) -> None:
         """Check and record a load or store by threads. `words` are CTA, lane and column, of shape (threads, words)."""

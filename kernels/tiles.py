@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..isa.memory import SharedDescriptor
 from .machine import Finding, Machine
-from .memory import cell_views
+from .memory import views
 from .program import Instruction
 
 __all__ = ["CopiedTiles"]
@@ -54,8 +54,8 @@ class CopiedTiles:
         self.machine = machine
         words = machine.shared.size // _WORD
         #: Number of the copy that wrote each word (0: none), and whether the word was not read after this copy.
-        self.copy = cell_views(np.zeros(words, np.uint32))
-        self.unread = cell_views(np.zeros(words, np.uint8))
+        self.copy = views(np.zeros(words, np.uint32))
+        self.unread = views(np.zeros(words, np.uint8))
         #: Index of the global-memory word that was copied to each word of shared memory.
         self.origin = np.zeros(words, np.int32)
         #: Line of each copy, indexed by the number of the copy.

@@ -5,12 +5,11 @@ Communication Instructions" (``vote``, ``elect``, ``match``, ``redux``). Member 
 execute the instruction take part.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
-from .machine import Machine, Mask, Step, not_modelled
+from .integers import COMBINATIONS
+from .machine import Builder, Machine, Mask, Step, not_modelled
 from .program import Instruction, Pair, Sink
 from .values import numpy_type
 
@@ -92,23 +91,17 @@ def _elect(machine: Machine, ins: Instruction) -> Step:
     return step
 
 
-_REDUCTIONS: dict[str, Callable[..., NDArray]] = {
-    "add": np.add.reduce, "min": np.minimum.reduce, "max": np.maximum.reduce,
-    "and": np.bitwise_and.reduce, "or": np.bitwise_or.reduce, "xor": np.bitwise_xor.reduce,
-}  # fmt: skip
-
-
 def _reduce(machine: Machine, ins: Instruction) -> Step:
     """Execute ``redux.sync`` of integers, for warps in which all threads participate."""
     words = ins.words
     name, type_ = words[2], words[-1]
-    if type_ not in ("u32", "s32", "b32") or name not in _REDUCTIONS:
+    if type_ not in ("u32", "s32", "b32") or name not in COMBINATIONS:
         raise not_modelled(ins)
     read, write = machine.reader(ins.operands[1], type_), machine.writer(ins.operands[0], type_)
 
     def step(mask: Mask) -> None:
         machine.whole_groups(mask, _WARP, ins)
-        values = _REDUCTIONS[name](machine.every(read()).reshape(-1, _WARP), axis=1, dtype=numpy_type(type_))
+        values = COMBINATIONS[name].reduce(machine.every(read()).reshape(-1, _WARP), axis=1, dtype=numpy_type(type_))
         write(mask, values.repeat(_WARP))
 
     return step
@@ -136,7 +129,7 @@ def _policy(machine: Machine, ins: Instruction) -> Step:
     return lambda mask: write(mask, np.zeros(1, np.uint64))
 
 
-WARPS: dict[str, Callable[[Machine, Instruction], Step]] = {
+WARPS: dict[str, Builder] = {
     "shfl": _shuffle,
     "vote": _vote,
     "elect": _elect,

@@ -5,17 +5,17 @@ this wait changes the operands. An access to its registers before the wait is re
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.warpgroup import wgmma, wgmma_chain
+from ..api.warpgroup import wgmma_chain
 from ..errors import KernelError, MetadataError
 from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.memory import SharedDescriptor, decode_descriptor, operand_map
+from ..isa.operands import Immediates
 from .copies import ThreadGroups, group_step
 from .cycles import TensorWork
 from .machine import Machine, Mask, Step
@@ -23,7 +23,7 @@ from .memory import pieces_of
 from .mma import called, constant_number, parsed
 from .program import Address, Instruction, Vector, at_line, register_names
 
-__all__ = ["WGMMA", "waiting_for_wgmma", "wgmma_registers"]
+__all__ = ["waiting_for_wgmma", "wgmma_registers", "wgmma_step"]
 
 _WARP, _WARPGROUP, _UNIT = 32, 128, 16
 #: Maximum number of multiplications that are computed together. It limits the memory that a run needs.
@@ -93,15 +93,14 @@ class _Groups(ThreadGroups):
 
 @dataclass(frozen=True)
 class _Form:
-    """Operands of a ``wgmma`` instruction: registers, sparsity selector and options."""
+    """Registers and immediate operands of a ``wgmma`` instruction."""
 
     ins: Instruction
     d: tuple[int, ...]
     #: Registers of A, and registers of the metadata, which are empty if the instruction has none.
     a: tuple[int, ...]
     e: tuple[int, ...]
-    selector: int
-    options: dict[str, Any]
+    immediates: Immediates
 
 
 @dataclass(eq=False)
@@ -117,7 +116,7 @@ class _Issued:
 
     def takes(self, other: "_Issued") -> bool:
         """Return whether another multiplication can follow in a chain: dense, with equal options, and it adds D."""
-        forms = [(form.ins.opcode, form.e, form.options) for form in (self.form, other.form)]
+        forms = [(form.ins.opcode, form.e, form.immediates) for form in (self.form, other.form)]
         return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
 
     def __call__(self, chosen: Mask) -> None:
@@ -141,25 +140,24 @@ class _Issued:
         for key in np.unique(keys, axis=0):
             same = (keys == key).all((1, 2))
             every = same.all() and len(which) == machine.ctas and (ctas == np.arange(machine.ctas)).all()
-            options = form.options | {
+            options = {
                 "smem": machine.shared if every else machine.shared[ctas[same]],
-                "scale_d": bool(key[0, 2]),
+                "immediates": replace(form.immediates, scale_d=bool(key[0, 2])),
+                "backend": machine.launch.backend,
             }
             steps = [(int(step[0]) if a is None else a[same], int(step[1])) for step, a in zip(key, of_a, strict=True)]
-            if e is None:
-                results[same] = called(machine, form.ins, wgmma_chain, accumulators[same], steps, **options)
-                continue
             firsts = which[same] * _WARPGROUP
 
             def holder(error: MetadataError, firsts: NDArray[np.intp] = firsts) -> str:
                 return machine.who(int(firsts[error.batch[-1]]) + error.lane)
 
-            results[same] = called(machine, form.ins, wgmma, accumulators[same], *steps[0], e[same], form.selector,
-                                   holder=holder, **options)  # fmt: skip
+            operands = accumulators[same], steps, None if e is None else e[same]
+            results[same] = called(machine, form.ins, wgmma_chain, *operands, holder=holder, **options)
         machine.spread(form.d, results, groups, _WARPGROUP)
 
 
-def _wgmma(machine: Machine, ins: Instruction) -> Step:
+def wgmma_step(machine: Machine, ins: Instruction) -> Step:
+    """Return a function that executes a ``wgmma`` instruction."""
     groups = machine.unit("wgmma", _Groups)
     if ins.words[1] == "fence":
         return machine.unit("wgmma.fence", _RegisterFences).fence
@@ -176,16 +174,28 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     metadata, selector = (operands.pop(0), constant_number(operands.pop(0), ins)) if instruction.sparse else (None, 0)
     e = machine.register_numbers(metadata) if metadata is not None else ()
     read_scale = machine.reader(operands.pop(0), "pred") if operands else None
-    immediates = [constant_number(operand, ins) for operand in operands]
-    options: dict[str, Any] = {"backend": machine.launch.backend}
-    if immediates:
-        options |= {"imm_scale_a": immediates[0], "imm_scale_b": immediates[1]}
-    if len(immediates) > 2:
-        options |= {"imm_trans_a": 0 if a else immediates[-2], "imm_trans_b": immediates[-1]}
-
-    form = _Form(ins, d, a, e, selector, options)
+    numbers = [constant_number(operand, ins) for operand in operands]
+    scales = (numbers[0], numbers[1]) if numbers else (1, 1)
+    transposed = (0 if a else numbers[-2], numbers[-1]) if len(numbers) > 2 else (0, 0)
+    form = _Form(ins, d, a, e, Immediates(selector, imm_scale=scales, imm_trans=transposed))
     fenced, fences = frozenset((*d, *a)), machine.unit("wgmma.fence", _RegisterFences)
     work = TensorWork(ins.line, ins.opcode, "registers" if a else "shared")
+
+    def reads(mask: Mask, keys: NDArray[np.uint64]) -> dict[int, tuple[NDArray[np.int64], int]]:
+        """Check the reads of shared memory. Return for each warpgroup the offsets, and the bytes read at each."""
+        read = {}
+        for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():
+            first = group * _WARPGROUP
+            of_a, of_b, _ = keys[group].tolist()
+            with at_line(ins):
+                places, octets, matrices = _operand_places(instruction, None if a else of_a, of_b, transposed)
+            cta = first // machine.threads
+            read[group] = places + cta * machine.shared_bytes, octets
+            for name, descriptor, units in matrices:
+                machine.checker.tiles.describe(ins, name, descriptor, cta, units + cta * machine.shared_bytes // _UNIT)
+            machine.checker.reads_in_bulk(ins, range(first, first + _WARPGROUP, _WARP), *read[group])
+            machine.checker.begins(ins, *read[group], "read")
+        return read
 
     def step(mask: Mask) -> None:
         fences.check(ins, fenced, mask)
@@ -196,44 +206,15 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
         of_a = machine.every(read_a())[leaders] if read_a else descriptors
         adds = machine.every(read_scale() if read_scale else np.ones(1, np.bool_))[leaders]
         keys = np.stack([of_a, descriptors, adds.astype(np.uint64)], -1)
-        reading = (
-            _reads(machine, ins, instruction, mask, keys, options, in_registers=bool(a)) if machine.checker else {}
-        )
+        reading = reads(mask, keys) if machine.checker else {}
         groups.add(mask, _Issued(machine, form, keys, reading), frozenset((*d, *a, *e)))
 
     return step
 
 
-def _reads(
-    machine: Machine,
-    ins: Instruction,
-    instruction: TensorInstruction,
-    mask: Mask,
-    keys: NDArray[np.uint64],
-    options: dict[str, Any],
-    *,
-    in_registers: bool,
-) -> dict[int, tuple[NDArray[np.int64], int]]:
-    """Check the reads of shared memory. Return for each warpgroup the offsets, and the bytes read at each offset."""
-    read = {}
-    transposed = tuple(bool(options.get(f"imm_trans_{name}", 0)) for name in "ab")
-    for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():
-        first = group * _WARPGROUP
-        a, b, _ = keys[group].tolist()
-        with at_line(ins):
-            places, octets, matrices = _operand_places(instruction, None if in_registers else a, b, transposed)
-        cta = first // machine.threads
-        read[group] = places + cta * machine.shared_bytes, octets
-        for name, descriptor, units in matrices:
-            machine.checker.tiles.describe(ins, name, descriptor, cta, units + cta * machine.shared_bytes // _UNIT)
-        machine.checker.reads_in_bulk(ins, range(first, first + _WARPGROUP, _WARP), *read[group])
-        machine.checker.begins(ins, *read[group], "read")
-    return read
-
-
 @lru_cache(maxsize=1024)
 def _operand_places(
-    instruction: TensorInstruction, a: int | None, b: int, transposed: tuple[bool, bool]
+    instruction: TensorInstruction, a: int | None, b: int, transposed: tuple[int, int]
 ) -> tuple[NDArray[np.int64], int, list[tuple[str, SharedDescriptor, NDArray[np.int64]]]]:
     """Return the offsets in shared memory from which a multiplication reads, and the number of bytes at each offset.
 
@@ -244,7 +225,7 @@ def _operand_places(
     for name, descriptor, turned in zip("ab", (a, b), transposed, strict=True):
         if descriptor is not None:
             decoded = decode_descriptor(descriptor)
-            where = operand_map(instruction, name, decoded, transposed=turned)
+            where = operand_map(instruction, name, decoded, transposed=bool(turned))
             places.append((where.addresses.ravel()[:, None] + np.arange(-(-where.element_bits // 8))).ravel())
             if decoded.swizzle.name == "none":
                 units = np.unique(places[-1] // _UNIT)
@@ -281,16 +262,9 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
         if written:
             fences.write(ins, written, mask)
         if groups.pending and groups.uses(registers, mask):
-            machine.report(
-                ins,
-                "registers before the wait",
-                "Asynchronous Warpgroup Level Matrix Instructions",
-                "the instruction accesses registers of a wgmma before wgmma.wait_group",
-            )
+            what, rule = "registers before the wait", "Asynchronous Warpgroup Level Matrix Instructions"
+            machine.report(ins, what, rule, "the instruction accesses registers of a wgmma before wgmma.wait_group")
             groups.wait(mask, 0, closed=False)
         step(mask)
 
     return checked
-
-
-WGMMA: dict[str, Callable[[Machine, Instruction], Step]] = {"wgmma": _wgmma}

@@ -11,6 +11,7 @@ from sptc.api.warpgroup import wgmma_chain
 from sptc.isa.fragments import a_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.memory import SWIZZLES, decode_descriptor, encode_descriptor, operand_map
+from sptc.isa.operands import Immediates
 from sptc.operands.registers import from_registers
 from sptc.operands.shared_memory import gather_shared
 from sptc.tests.api import test_warp as calls
@@ -155,7 +156,7 @@ def test_a_chain_is_one_instruction_after_the_other(in_registers: bool, scale_d:
         (a if in_registers else encode_descriptor(2048 * place, 128, 256), encode_descriptor(512 * place, 128, 256))
         for place, a in enumerate(fragments)
     ]
-    options = {"smem": smem, "scale_d": scale_d, "imm_scale_a": -1, "imm_scale_b": 1}
+    options = {"smem": smem, "immediates": Immediates(scale_d=scale_d, imm_scale=(-1, 1))}
     expected = wgmma_chain(text, d, steps, backend=backend("golden"), **options)
     for model in ("golden", "native"):
         np.testing.assert_array_equal(wgmma_chain(text, d, steps, backend=model, **options), expected)
