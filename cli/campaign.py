@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
 from ..isa.architectures import require_target, same_numerics
 from ..isa.names import resolve
 from ..rtl.config import PRESET_OF_ARCHITECTURE
-from ..verify.campaign import Record, StateFolder, parameters, prepare, reproducer, run, unfinished
+from ..verify.campaign import Record, StateFolder, parameters, prepare, run, unfinished
 from ..verify.register_file import write
 from ..verify.replay import as_number
 from ..verify.shards import DEFAULT_BACKEND, DEFAULT_TILES, Plan, Shard
+from ..verify.shrink import reproduce
 from .options import Commands, add, integer, positive, switch
 from .progress import bar
 from .reports import Check, report
@@ -240,7 +241,7 @@ class _Run:
             "rerun": self._rerun(shard.index),
             "file": None,
         }
-        reproduced = reproducer(shard, pool)
+        [reproduced] = chain.from_iterable(pool.run(reproduce, [(shard,)]))
         if reproduced is None:
             return description | {"note": "the shard has no mismatch when it is run again; start a new campaign"}
         try:

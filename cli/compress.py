@@ -13,7 +13,7 @@ from ..tensors.quantise import RECIPES, quantise
 from ..tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
 from ..tensors.sparsify import expand, sparsify
 from ..tensors.summary import checkpoint_summary, nonzero, summary_text
-from .options import Commands, add, integer, switch
+from .options import Commands, add, flag, integer, switch
 from .progress import progress_bar
 from .terminal import print_result
 
@@ -99,7 +99,6 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _format(word: str) -> str:
-    """Return the file format that has this name or alias."""
     return _ALIASES.get(word, word)
 
 
@@ -132,28 +131,16 @@ def _execute(options: argparse.Namespace) -> int:
 
 def _check_options(options: argparse.Namespace) -> None:
     """Raise an `OperandError` for options that would have no effect."""
-    dense_options = {
-        "--prune": options.prune,
-        "--check": options.check,
-        "--producer": options.producer,
-        "--format": options.format,
-    }
-    if options.source:
-        for word in (word for word, value in dense_options.items() if value):
-            raise OperandError(f"{word} cannot be combined with --from, which reads a compressed matrix")
-    for word, value in (("--recipe", options.recipe), ("--nan", options.nan), ("--saturate", options.saturate)):
-        if value is not None and not options.format:
-            raise OperandError(f"{word} needs --format")
-    formats = (options.source, options.to)
-    if options.scale_layout and not (options.output or options.to):
-        raise OperandError("--scale-layout needs --output or --to")
-    for word, value, name in (
-        ("--instruction", options.instruction, "ptx"),
-        ("--selector", options.selector, "ptx"),
-        ("--tile-k", options.tile_k, "cutlass3-sm90"),
-    ):
-        if value is not None and name not in formats:
-            raise OperandError(f"{word} needs --from {name} or --to {name}")
+    for name in ("prune", "check", "producer", "format"):
+        if options.source and getattr(options, name):
+            raise OperandError(f"{flag(name)} cannot be combined with --from, which reads a compressed matrix")
+    needed = dict.fromkeys(("recipe", "nan", "saturate"), (options.format, "--format"))
+    needed["scale_layout"] = (options.output or options.to, "--output or --to")
+    for name, fmt in {"instruction": "ptx", "selector": "ptx", "tile_k": "cutlass3-sm90"}.items():
+        needed[name] = (fmt in (options.source, options.to), f"--from {fmt} or --to {fmt}")
+    for name, (is_given, others) in needed.items():
+        if getattr(options, name) is not None and not is_given:
+            raise OperandError(f"{flag(name)} needs {others}")
     if options.expand and not options.output:
         raise OperandError("--expand needs --output")
 

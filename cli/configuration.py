@@ -161,10 +161,7 @@ def orders_of(options: argparse.Namespace) -> int:
 def library_of(options: argparse.Namespace) -> "Library | None":
     """Read the cell library that ``--liberty`` and ``--dont-use`` choose; None without ``--liberty``.
 
-    Raises
-    ------
-    Error
-        ``--dont-use`` is given without ``--liberty``, or a file cannot be used (see :meth:`.Library.read`).
+    Raise an `Error` if ``--dont-use`` is given without ``--liberty``, or a file cannot be used (:meth:`.Library.read`).
     """
     from ..synth.liberty import DONT_USE, Library
 

@@ -21,7 +21,7 @@ from .terminal import print_result
 __all__ = ["add_parser"]
 
 _OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
-_TILE_OPTIONS = ("swizzle", "major", "lbo", "sbo", "start", "base_offset")
+_TILE_OPTIONS = ("swizzle", "major", "leading_offset", "stride_offset", "start", "base_offset")
 
 
 def add_parser(commands: Commands) -> None:
@@ -105,8 +105,7 @@ def _element(word: str) -> tuple[int, int]:
 def _tiles(options: argparse.Namespace) -> TileChoice | None:
     """Return how the options place tiles in shared memory; None if no option for this placement is given."""
     named = {name: value for name in _TILE_OPTIONS if (value := getattr(options, name)) is not None}
-    names = {"swizzle": "swizzle", "major": "major", "lbo": "leading_offset", "sbo": "stride_offset"}
-    return TileChoice(**{names.get(name, name): value for name, value in named.items()}) if named else None
+    return TileChoice(**named) if named else None
 
 
 def _add_tile_options(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +120,7 @@ def _add_tile_options(parser: argparse.ArgumentParser) -> None:
     )
     for name, words in (("lbo", "leading"), ("sbo", "stride")):
         text = f"{words} byte offset (default: the offset in a tile without gaps)"
-        tiles.add_argument(f"--{name}", type=_bytes, metavar="BYTES", help=text)
+        tiles.add_argument(f"--{name}", type=_bytes, metavar="BYTES", help=text, dest=f"{words}_offset")
     tiles.add_argument("--start", type=_bytes, metavar="BYTES", help="start address (default 0)")
     tiles.add_argument("--base-offset", type=integer(0, 7), metavar="N", help="base offset (default 0)")
 

@@ -9,15 +9,14 @@ import numpy as np
 from ..errors import OperandError
 from ..gemm.choice import formats_of
 from ..gemm.sources import Source, read_factor
-from .options import add, number, switch
+from .options import add, flag, number, switch
 
 __all__ = [
     "EPILOGUE_FILES",
     "SCALE_FILES",
-    "add_epilogue_options",
     "add_format",
     "add_matrices",
-    "add_scale_options",
+    "add_scalings",
     "add_transpose",
     "epilogue_words",
     "factors",
@@ -27,8 +26,6 @@ __all__ = [
 
 #: List of the file types from which a matrix can be read, for help texts.
 _READABLE = ".npy, .npz, .safetensors, .pt (weights of PyTorch), or a file that `sptc compress` wrote"
-#: Epilogue options that name a file.
-EPILOGUE_FILES = ("c", "bias", "scale_a", "scale_b")
 #: Help texts of the options for block scales and group scales; each option names a file.
 SCALE_FILES = {
     "block_scale_a": "block scales of A, M x blocks along K: ue8m0 or ue4m3 numbers, codes (uint8), or floats",
@@ -36,14 +33,13 @@ SCALE_FILES = {
     "group_scale_a": "group scales of A, M x groups along K, by which promoted partial sums are multiplied",
     "group_scale_b": "group scales of B, groups along K x N, or groups along K x (N / 128)",
 }
-_MEANINGS = {
+#: Help texts of the epilogue options that name a file.
+EPILOGUE_FILES = {
     "c": "C, M x N",
     "bias": "bias, N (one per column) or M x 1 (one per row)",
     "scale_a": "scales of the rows of the product, M x 1",
     "scale_b": "scales of the columns of the product, N",
 }
-
-
 #: Help texts of the options for the matrices A, B and Y.
 _MATRICES = {
     "a": f"A, M x K: {_READABLE}",
@@ -81,13 +77,6 @@ def _formats(word: str) -> str:
     return word
 
 
-def add_scale_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of block scales and group scales as a group."""
-    group = parser.add_argument_group("scales along K")
-    for name, meaning in SCALE_FILES.items():
-        group.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="FILE", help=meaning)
-
-
 def scale_words(options: argparse.Namespace) -> dict[str, Any]:
     """Return block scales and group scales as keyword arguments; their files are read into arrays."""
     paths = {name: getattr(options, name) for name in SCALE_FILES}
@@ -113,15 +102,18 @@ def sources(options: argparse.Namespace) -> tuple[Source, Source]:
     )
 
 
-def add_epilogue_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """Add the options of the epilogue as a group of options with this title."""
-    group = parser.add_argument_group(title)
+def add_scalings(parser: argparse.ArgumentParser, epilogue: str) -> None:
+    """Add the options of block scales and group scales, and of the epilogue, whose group has the title `epilogue`."""
+    group = parser.add_argument_group("scales along K")
+    for name, meaning in SCALE_FILES.items():
+        group.add_argument(flag(name), type=Path, metavar="FILE", help=meaning)
+    group = parser.add_argument_group(epilogue)
     group.add_argument(
         "--alpha", type=number, default=1.0, metavar="X", help="factor of the matrix product (default %(default)g)"
     )
     group.add_argument("--beta", type=number, metavar="X", help="factor of C; beta C is added to the product")
-    for name, meaning in _MEANINGS.items():
-        group.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="FILE", help=meaning)
+    for name, meaning in EPILOGUE_FILES.items():
+        group.add_argument(flag(name), type=Path, metavar="FILE", help=meaning)
     switch(group, "--relu", "apply ReLU: negative results become zero")
 
 

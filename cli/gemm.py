@@ -34,10 +34,9 @@ from ..tensors.compressed import Compressed
 from .factors import (
     EPILOGUE_FILES,
     SCALE_FILES,
-    add_epilogue_options,
     add_format,
     add_matrices,
-    add_scale_options,
+    add_scalings,
     add_transpose,
     epilogue_words,
     scale_words,
@@ -74,8 +73,7 @@ def add_parser(commands: Commands) -> None:
     _add_matrices(parser)
     _add_way(parser)
     add_numerics(parser)
-    add_scale_options(parser)
-    add_epilogue_options(parser, "epilogue, in f32, in this order: scales, alpha and beta C, bias, ReLU")
+    add_scalings(parser, "epilogue, in f32, in this order: scales, alpha and beta C, bias, ReLU")
     add(
         parser,
         "backend",
@@ -317,10 +315,7 @@ def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolde
     count = block_count(problem)
     for name in problem.backends:  # compile each back end once before the workers start
         backend(name).make_ready(problem.way.arch)
-    with (
-        local_pool(options.jobs or cores()) as pool,
-        bar("block", total=count, initial=len(folder.done)) as shown,
-    ):
+    with local_pool(options.jobs or cores()) as pool, bar("block", total=count, initial=len(folder.done)) as shown:
         try:
             for blocks in pool.run(compute_block, ((problem, index) for index in folder.blocks(count))):
                 for block in blocks:

@@ -77,7 +77,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def _add_measurements(actions: Commands) -> None:
-    """Add the subcommands of ``sptc gpu`` that measure cycles and energy."""
     cycles = actions.add_parser(
         "cycles",
         help="count the cycles that instructions take",

@@ -14,16 +14,7 @@ from ..gemm.ways import instruction_named
 from ..infra.files import write_whole
 from ..isa.architectures import same_numerics
 from ..isa.numerics import numerics
-from .factors import (
-    add_epilogue_options,
-    add_format,
-    add_matrices,
-    add_scale_options,
-    add_transpose,
-    epilogue_words,
-    factors,
-    scale_words,
-)
+from .factors import add_format, add_matrices, add_scalings, add_transpose, epilogue_words, factors, scale_words
 from .options import Commands, add, add_numerics, changed_numerics, integer, switch
 from .progress import searching
 from .terminal import print_result
@@ -101,8 +92,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "--promote", type=integer(0), metavar="N", help="number of instructions per promoted partial sum, if known"
     )
     add_numerics(parser)
-    add_scale_options(parser)
-    add_epilogue_options(parser, "epilogue of the kernel")
+    add_scalings(parser, "epilogue of the kernel")
 
 
 def _execute(options: argparse.Namespace) -> int:

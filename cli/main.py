@@ -141,7 +141,6 @@ def _can_be_passed(word: str) -> bool:
 
 
 def _in_one_line(message: object) -> str:
-    """Return a message as one line, truncated to a maximum length."""
     text = str(message)
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}..."
@@ -171,18 +170,10 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default ``sys.argv[1:]``, and return the exit status.
+    """Run a command line, the words after the program's name, by default ``sys.argv[1:]``; return the exit status.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Words after the program's name (default: ``sys.argv[1:]``).
-
-    Returns
-    -------
-    int
-        Exit status: 0 all results agree, 1 a mismatch, 2 bad input or output that cannot be written, 70 a defect of
-        this program, 130 interrupted, 141 the reader of standard output closed the pipe.
+    The exit status is 0 if all results agree, 1 for a mismatch, 2 for bad input or output that cannot be written, 70
+    for a defect of this program, 130 if interrupted, and 141 if the reader of standard output closed the pipe.
     """
     if sys.stdout is None:  # otherwise the next opened file would get descriptor 1, and output would overwrite it
         print("sptc: standard output is closed", file=sys.stderr)
@@ -220,7 +211,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Parse the command line, check the output files, and execute the command."""
     parser = command_parser()
     if word := next((word for word in words if not _can_be_passed(word)), None):
         parser.error(f"{word!r}: an argument cannot contain a NUL or an unpaired surrogate")

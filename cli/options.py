@@ -168,11 +168,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "step_bytes": {"type": integer(1), "metavar": "N", "help": "bytes of stored A per unit and cycle"},
     "top": {"help": "module of the datapath"},
     "mux": {"choices": MUXES, "help": "implementation of the operand multiplexers of the units"},
-    "cuts": {
-        "type": _cuts,
-        "metavar": "LIST",
-        "help": "comma-separated pipeline cuts that have a register, or none",
-    },
+    "cuts": {"type": _cuts, "metavar": "LIST", "help": "comma-separated pipeline cuts that have a register, or none"},
     "liberty": {
         "type": Path,
         "nargs": "+",
@@ -199,10 +195,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "format": {"choices": FORMATS, "help": "number format"},
     "prune": _switch("keep the largest magnitudes in each chunk of A and set the others to zero"),
     "check": _switch("fail if A does not have the sparsity structure (default)"),
-    "producer": {
-        "choices": PRODUCERS,
-        "help": "software whose metadata to write for chunks with few non-zeros",
-    },
+    "producer": {"choices": PRODUCERS, "help": "software whose metadata to write for chunks with few non-zeros"},
     "nan": {"choices": NAN_POLICIES, "help": "conversion of a NaN"},
 }
 _SHORT = {"output": ("-o",)}
@@ -261,10 +254,7 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
 def changed_numerics(options: argparse.Namespace, instruction: Instruction | None, arch: str) -> dict[str, Any]:
     """Return the changed numerics parameters as keyword arguments of :meth:`~sptc.isa.numerics.Numerics.replace`.
 
-    Raises
-    ------
-    OperandError
-        The instruction is not known or not affected by an option, or a value is not accepted.
+    Raise an `OperandError` if the instruction is not known or not affected by an option, or a value is not accepted.
     """
     named = {name: value for name in NUMERICS if (value := getattr(options, name)) is not None}
     if not named:

@@ -14,22 +14,12 @@ __all__ = ["Check", "report"]
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check in a report for continuous integration.
-
-    Attributes
-    ----------
-    group, name : str
-        Group of the check, and its name in the group.
-    problem : str
-        Description of the failure; empty if the check passed.
-    seconds : float
-        Duration; 0 if unknown.
-    """
+    """Result of one check in a report for continuous integration."""
 
     group: str
-    name: str
-    problem: str = ""
-    seconds: float = 0.0
+    name: str  #: Name of the check in its group
+    problem: str = ""  #: Description of the failure; empty if the check passed
+    seconds: float = 0.0  #: Duration; 0 if unknown
 
 
 def report(options: argparse.Namespace, checks: Iterable[Check], seed: int | None = None) -> None:

@@ -111,12 +111,7 @@ def _replayed(options: argparse.Namespace, backend: str, limit: int | None) -> I
     for path in bar("file", paths):
         try:
             yield replay(
-                path,
-                backend=backend,
-                arch=options.arch,
-                metadata=options.metadata,
-                limit=limit,
-                seed=options.seed,
+                path, backend=backend, arch=options.arch, metadata=options.metadata, limit=limit, seed=options.seed
             )
         except FileError:
             raise

@@ -44,16 +44,9 @@ def print_result(
 ) -> int:
     """Print the result of a command and return its exit status.
 
-    Parameters
-    ----------
-    options : Namespace
-        Options of the command; `json` chooses the form of the result.
-    values, text : object
-        Result as JSON values and as text, or functions that return them.
-    good : bool, optional
-        Whether a command that compares succeeded; the first line of the text is then its verdict.
-    indent : int, optional
-        Indent of the JSON text; None prints it as one line.
+    `values` and `text` are the result as JSON values and as text, or functions that return them; option `json` chooses
+    one. `good` states whether a command that compares succeeded; the first line of the text is then its verdict.
+    `indent` is the indent of the JSON text; None prints it as one line.
     """
     if options.json:
         print(json.dumps(values() if callable(values) else values, indent=indent, default=asdict))

@@ -164,7 +164,6 @@ def _numerics(options: argparse.Namespace, i: Instruction, arch: str) -> Numeric
 
 
 def _random_tile(options: argparse.Namespace) -> Recorded:
-    """Draw the operands of one random tile of an instruction."""
     subject = resolve(options.source, options.arch)
     i = subject.instruction
     arch = require_placed(subject, options.arch or default_arch(i))

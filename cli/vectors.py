@@ -150,7 +150,6 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
 
 
 def _request_of_file(path: str, options: argparse.Namespace, choices: dict[str, Any]) -> VectorRequest:
-    """Return the request for test vectors from the tiles of a register file."""
     if superfluous := _first_present(options, ("tiles", "distribution", "nibbles", "arch", "bench", *DATAPATH_OPTIONS)):
         raise OperandError(f"{superfluous} applies only to random tiles and cannot be combined with FILE.npz")
     file = read(path)
@@ -161,7 +160,6 @@ def _request_of_file(path: str, options: argparse.Namespace, choices: dict[str, 
 
 
 def _summary(manifest: dict[str, Any], folder: Path) -> str:
-    """Return one line of text about the written files."""
     size = sum(file["bytes"] for file in manifest["files"].values())
     tables = ", ".join(f"{table['name']} {table['count']} x {table['bits']} bits" for table in manifest["tables"])
     return (

@@ -34,6 +34,8 @@ FILLS: dict[str, tuple[str, str]] = {
     "result": ("#fff2cc", "#4d3800"),
 }
 _LINE_HEIGHT = 1.25
+#: Left edge of the title and of the description.
+_LEFT = 14
 #: Offset between stacked copies of a shape, in pixels.
 _STACK = 4
 
@@ -46,18 +48,19 @@ class Diagram:
     width, height : float
         Size in pixels; the picture can be scaled.
     title, description : str
-        Text for screen readers.
+        Text for screen readers, which is also drawn at the top. A long title has smaller letters.
     theme : Theme
         Colour theme.
     """
 
     def __init__(self, width: float, height: float, title: str, description: str, theme: Theme = Theme.AUTO) -> None:
-        self._width = width
         size = {"width": _number(width), "height": _number(height), "viewBox": f"0 0 {width:g} {height:g}"}
         self._root = ElementTree.Element("svg", size | {"xmlns": "http://www.w3.org/2000/svg", "role": "img"})
         for name, words in (("title", title), ("desc", description), ("style", _style(theme))):
             ElementTree.SubElement(self._root, name).text = xml_text(words)
         self._add("rect", {"width": "100%", "height": "100%", "class": "paper"})
+        self.text(_LEFT, 24, title, size=min(16, 1.6 * width / max(1, len(title))), anchor="start", kind="strong")
+        self.text(_LEFT, 46, description, size=12, anchor="start", kind="quiet")
 
     def text(
         self, x: float, y: float, words: str, *, size: float = 11, anchor: str = "middle", kind: str = "text"
@@ -65,11 +68,6 @@ class Diagram:
         """Draw one line of text, vertically centred at `y`, in style ``text``, ``quiet``, ``mark`` or ``strong``."""
         place = {"x": _number(x), "y": _number(y + 0.35 * size), "font-size": _number(size), "text-anchor": anchor}
         self._add("text", place | {"class": kind}).text = xml_text(words)
-
-    def heading(self, x: float, title: str, words: str) -> None:
-        """Draw a title and a line of text at the top of the diagram. A long title has smaller letters."""
-        self.text(x, 24, title, size=min(16, 1.6 * self._width / max(1, len(title))), anchor="start", kind="strong")
-        self.text(x, 46, words, size=12, anchor="start", kind="quiet")
 
     def lines(self, x: float, y: float, lines: Sequence[str], *, size: float = 11) -> None:
         """Draw lines of text centred at a point. If there are several, the first is bold."""

@@ -61,13 +61,10 @@ def judgement_as_dict(pack: Pack, judgement: Judgement) -> dict[str, object]:
         "instruction": pack.file.name,
         "arch": pack.file.arch,
         "neighbours": list(pack.told_apart),
-        "outputs": judgement.outputs,
-        "differing": judgement.differing,
+        **vars(judgement),
         "first": place,
-        "beside": judgement.beside,
         "explained_by": list(judgement.explained_by),
         "nearest": judgement.nearest or None,
-        "explained": judgement.explained,
         "verdict": _verdict(pack, judgement, place),
     }
 

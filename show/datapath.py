@@ -30,7 +30,6 @@ def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
     words = f"{config.rows} x {config.columns} units, one tile per cycle, latency {config.latency} cycles; "
     words += "a result not accepted stalls the whole pipeline"
     picture = Diagram(max(width, 640), height, f"core of {name_of(config)}", words, theme)
-    picture.heading(_LEFT, f"core of {name_of(config)}", words)
     bits = 8 * config.step_bytes
     places = [grid + across * _PITCH_X for across in range(len(columns))]
     for x, column in zip(places, columns, strict=True):
@@ -72,7 +71,6 @@ def _draw_warp(config: CoreConfig, theme: Theme) -> Diagram:
     words = f"{config.rows} x {config.columns} units; {WARP_ROWS} x {WARP_COLUMNS} outputs take {config.warp_blocks} "
     words += "cycles per step of K"
     picture = Diagram(900, 300, f"warp of {name_of(config)}", words, theme)
-    picture.heading(_LEFT, f"warp of {name_of(config)}", words)
     for place, (name, count) in enumerate((("A", 4), ("B", 4), ("C", 4), ("metadata", 1))):
         y = 84.0 + 46 * place
         picture.box((_LEFT, y, 170, 38), [name, f"{LANES} lanes x {count} x 32 bits"], "operand", size=10)
@@ -101,7 +99,6 @@ def _draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
     words = f"{WARPS} arrays of {config.rows} x {config.columns} units; each array multiplies a panel of eight "
     words += f"columns of B in {config.warp_blocks} cycles"
     picture = Diagram(900, bottom + 80, f"warpgroup of {name_of(config)}", words, theme)
-    picture.heading(_LEFT, f"warpgroup of {name_of(config)}", words)
     _boxes_of_fetch(picture, top, bottom)
     broadcast = 452.0
     picture.arrow((420, top + 70), (broadcast, top + 70), head=False)
@@ -148,7 +145,6 @@ def _draw_tcgen05(config: CoreConfig, theme: Theme) -> Diagram:
     words = f"{ARRAYS} arrays of {config.rows} x {config.columns} units; each array multiplies a panel of eight "
     words += f"columns of B in {config.warp_blocks} cycles"
     picture = Diagram(980, 500, f"tcgen05 of {name_of(config)}", words, theme)
-    picture.heading(_LEFT, f"tcgen05 of {name_of(config)}", words)
     box, arrow, text = picture.box, picture.arrow, picture.text
     box((_LEFT, 96, 140, 90), ["shared memory", "one port,", f"{SHARED_BYTES} bytes per cycle"], "operand")
     box((_LEFT, 226, 140, 110), ["tensor memory", f"{TENSOR_LANES} lanes", f"x {_TENSOR_COLUMNS} columns"], "operand")
@@ -201,20 +197,10 @@ TOPS = tuple(_DRAWINGS)
 def datapath(config: CoreConfig | str, top: str = "unit", theme: Theme = Theme.AUTO) -> Diagram:
     """Draw a datapath as a block diagram, which a notebook displays.
 
-    Parameters
-    ----------
-    config : CoreConfig or str
-        Configuration, or the name of a preset.
-    top : str
-        One of :data:`TOPS`: ``unit``, with its stages, widths and registers; ``core``, the array of units; or the
-        hardware that executes ``mma`` (``warp``), ``wgmma`` (``warpgroup``) or ``tcgen05.mma`` (``tcgen05``).
-    theme : Theme
-        Colours.
-
-    Raises
-    ------
-    ConfigError
-        The preset or the top does not exist, or the configuration does not support the top.
+    `config` is a configuration or the name of a preset. `top` is one of :data:`TOPS`: ``unit``, with its stages, widths
+    and registers; ``core``, the array of units; or the hardware that executes ``mma`` (``warp``), ``wgmma``
+    (``warpgroup``) or ``tcgen05.mma`` (``tcgen05``). Raise a `ConfigError` if the preset or the top does not exist, or
+    the configuration does not support the top.
     """
     if isinstance(config, str):
         if config not in PRESETS:

@@ -39,16 +39,11 @@ class DifferenceMap:
             for length, count in zip(shape, most, strict=True)
         )
         down, across = -(-shape[0] // height), -(-shape[1] // width)
-        padded = np.zeros((down * height, across * width))
-        present = padded.copy()
-        padded[: shape[0], : shape[1]] = self.differing
-        present[: shape[0], : shape[1]] = 1
-
-        def summed(array: NDArray[np.float64]) -> NDArray[np.float64]:
-            sums: NDArray[np.float64] = array.reshape(down, height, across, width).sum((1, 3))
-            return sums
-
-        share = summed(padded) / summed(present)
+        padded = np.zeros((2, down * height, across * width))
+        padded[0, : shape[0], : shape[1]] = self.differing
+        padded[1, : shape[0], : shape[1]] = 1
+        differing, outputs = padded.reshape(2, down, height, across, width).sum((2, 4))
+        share = differing / outputs
         return (share > 0).astype(np.intp) + (share >= 0.5) + (share == 1), (height, width)
 
     def __str__(self) -> str:

@@ -26,8 +26,6 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A row of the table of modelled instructions."""
-
     #: Text of the first cells of the table row.
     name: str
     shapes: str

@@ -264,12 +264,7 @@ def _element(place: OperandPlacement, at: tuple[int, int], warpgroup: bool) -> d
         entry |= {"warp": lane // 32, "lane": lane % 32}
     elif place.memory is not Memory.SHARED:
         entry["lane"] = lane
-    return {
-        **entry,
-        place.memory.word: int(place.words[at]),
-        "low_bit": low_bit,
-        "high_bit": low_bit + place.bits - 1,
-    }
+    return {**entry, place.memory.word: int(place.words[at]), "low_bit": low_bit, "high_bit": low_bit + place.bits - 1}
 
 
 def _read_line(text: str) -> PastedInstruction | None:

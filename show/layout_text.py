@@ -69,11 +69,7 @@ def numerics_as_dict(subject: Subject, arch: str) -> dict[str, object]:
 
 
 def layout_as_text(
-    subject: Subject,
-    found: Placements,
-    selector: int,
-    numbers: dict[str, object],
-    choice: Choice,
+    subject: Subject, found: Placements, selector: int, numbers: dict[str, object], choice: Choice
 ) -> str:
     """Return the layout of the chosen elements as text; `numbers` is a result of :func:`numerics_as_dict`."""
     i = subject.instruction

@@ -17,17 +17,8 @@ _TOP, _ROW, _PITCH = 92, 22, 25
 def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) -> Diagram:
     """Draw the values of one step in a diagram of the datapath, which a notebook displays.
 
-    Parameters
-    ----------
-    traced : TracedOutput
-        Result of :func:`sptc.verify.trace_output.trace`. The values of its golden trace are drawn.
-    number : int
-        Step, from 0.
-
-    Raises
-    ------
-    OperandError
-        The output has no such step.
+    `traced` is a result of :func:`sptc.verify.trace_output.trace`, whose golden trace is drawn, and `number` is the
+    step, from 0. Raise an `OperandError` if the output has no such step.
     """
     steps = len(traced.golden.steps)
     if not 0 <= number < steps:

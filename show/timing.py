@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import isnan
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ..isa.instructions import Instruction, every_instruction, parse
 from ..isa.kernel_timing import ProductTiming
 from ..isa.names import Subject, resolve, subject_named
 from ..isa.rates import timing_on
-from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
+from ..isa.tcgen05 import every_opcode, instructions_of
 from ..isa.timing import A_PLACES, ARCHITECTURE, LAWS, Resource, Source, Timing, tcgen05_timing, timing
 from .sass import machine_instruction
 
@@ -76,18 +77,15 @@ def timing_rows(text: str | None, arch: str | None) -> Iterator[Row]:
     for subject, architectures in _subjects(text, arch):
         name = arch or (ARCHITECTURE if ARCHITECTURE in architectures else architectures[0])
         require_target(subject.instruction, name, subject.opcode)
-        if subject.opcode:
-            yield from _tcgen05_rows([(subject.opcode, subject.instruction)], name)
-        else:
-            yield from _register_rows([subject.instruction], name)
+        yield from _rows([subject], name)
 
 
 def _every_row(name: str) -> Iterator[Row]:
+    subjects: Iterator[Subject] = map(Subject, every_instruction())
     if same_numerics(name) == LAWS["tcgen05"].arch:
         opcodes = (opcode for opcode in every_opcode() if not opcode.weight_stationary)
-        pairs = ((opcode, i) for opcode in opcodes for i in instructions_of(opcode))
-        yield from _tcgen05_rows((pair for pair in pairs if target_named(name).has(pair[1])), name)
-    yield from _register_rows((i for i in every_instruction() if target_named(name).has(i)), name)
+        subjects = chain((Subject(i, opcode) for opcode in opcodes for i in instructions_of(opcode)), subjects)
+    yield from _rows((subject for subject in subjects if target_named(name).has(subject.instruction)), name)
 
 
 def _subjects(text: str, arch: str | None) -> list[tuple[Subject, tuple[str, ...]]]:
@@ -114,20 +112,15 @@ def shape_note(text: str | None, rows: Sequence[Row]) -> str | None:
     return f"{note}: ({shapes.pop()})" if len(shapes) == 1 else note
 
 
-def _register_rows(instructions: Iterable[Instruction], name: str) -> Iterator[Row]:
-    for i in instructions:
-        for a_from in ("registers", "shared") if i.family == "wgmma" else ("registers",):
-            if cycles := timing_on(i, name, a_from):
-                yield Row(str(i), i, a_from, cycles, name)
-
-
-def _tcgen05_rows(instructions: Iterable[tuple[Opcode, Instruction]], name: str) -> Iterator[Row]:
-    for opcode, i in instructions:
-        for a_from in A_PLACES:
-            cycles = tcgen05_timing(opcode, i, a_from)
-            if not target_named(name).same_chip:
+def _rows(subjects: Iterable[Subject], name: str) -> Iterator[Row]:
+    for subject in subjects:
+        i, opcode = subject.instruction, subject.opcode
+        for a_from in A_PLACES if opcode else ("registers", "shared") if i.family == "wgmma" else ("registers",):
+            cycles = tcgen05_timing(opcode, i, a_from) if opcode else timing_on(i, name, a_from)
+            if cycles and opcode and not target_named(name).same_chip:
                 cycles = replace(cycles, source=Source.MODELLED)
-            yield Row(f"{opcode} ({i.shape_and_types})", i, a_from, cycles, name)
+            if cycles:
+                yield Row(subject.name, i, a_from, cycles, name)
 
 
 def timing_table(rows: Sequence[Row]) -> str:

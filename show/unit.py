@@ -41,7 +41,6 @@ def name_of(config: CoreConfig) -> str:
 
 
 def _right_of(column: str) -> float:
-    """Return the horizontal position of the right edge of the column of a stage."""
     left, width = HEADS[column]
     return left + width
 
@@ -51,7 +50,6 @@ class Stages(Diagram):
 
     def __init__(self, title: str, words: str, height: float, theme: Theme) -> None:
         super().__init__(_WIDTH, height, title, words, theme)
-        self.heading(HEADS["operands"][0], title, words)
         for name, (left, width) in HEADS.items():
             self.text(left + width / 2, 76, name, size=13, kind="strong")
 

@@ -40,7 +40,7 @@ class Recorded(ABC):
     @property
     def subject(self) -> Subject:
         """Instruction, and its opcode if it is a ``tcgen05`` instruction."""
-        return Subject(self.instruction)
+        return Subject(self.instruction, getattr(self, "opcode", None))
 
     @property
     def name(self) -> str:

@@ -62,8 +62,9 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
     registers that the instruction does not read. `base` is the index of the 16-byte unit of shared memory at which the
     image of the file begins. It must be a multiple of 64, the length of the longest swizzle pattern.
     """
-    reads = _reads(file, WARPS * WARP_ROWS)
     i = file.instruction
+    elements = i.n * i.k + (WARPS * WARP_ROWS * i.stored_k if file.a is None else 0)
+    reads = elements * i.container_bits // 8 // (UNIT_BYTES * PANEL_ROWS)  # core matrices of B, and of A in memory
     element = config.element_code(i.a, i.container_bits)
     assert file.b_descriptor is not None
     d = file.run() if file.d is None else file.d
@@ -138,13 +139,6 @@ def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[Regi
 def _moved(descriptor: int, base: int) -> Any:
     """Return a matrix descriptor with its start address moved by `base` units of 16 bytes."""
     return descriptor_layout().from_bits(descriptor // _UNITS * _UNITS | (descriptor + base) % _UNITS)
-
-
-def _reads(file: RegisterFile, rows: int) -> int:
-    """Return how many core matrices an instruction reads: all of B, and `rows` rows of A if shared memory holds A."""
-    i = file.instruction
-    elements = i.n * i.k + (rows * i.stored_k if file.a is None else 0)
-    return elements * i.container_bits // 8 // (UNIT_BYTES * PANEL_ROWS)
 
 
 def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +28,8 @@ from ..isa.evidence import Form, form_of
 from ..rtl.config import PRESET_OF_ARCHITECTURE
 from ..sim.coverage.groups import Coverage
 from .shards import Plan, Shard, ShardResult, empty_coverage, run_shard
-from .shrink import Reproducer, reproduce
 
-__all__ = [
-    "Record",
-    "StateFolder",
-    "Totals",
-    "campaign_record",
-    "parameters",
-    "prepare",
-    "reproducer",
-    "run",
-    "unfinished",
-]
+__all__ = ["Record", "StateFolder", "Totals", "campaign_record", "parameters", "prepare", "run", "unfinished"]
 
 _COVERAGE = "coverage.json"
 #: Minimum interval in seconds between two writes of the coverage file.
@@ -54,7 +42,6 @@ _MOST = 1 << 63
 class Totals:
     """Numbers of shards, outputs and mismatches of one pair of formats on one datapath, or of the whole campaign."""
 
-    #: Numbers of finished shards, of compared outputs, and of differing outputs.
     shards: int = 0
     outputs: int = 0
     mismatches: int = 0
@@ -89,15 +76,15 @@ class StateFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._journal = Journal(path, "campaign")
+        self.journal = Journal(path, "campaign")
         self._waiting: dict[int, Mapping[str, Any]] = {}
         self._written = time.monotonic()
-        task = self._journal.task
+        task = self.journal.task
         try:
             if (path / _COVERAGE).is_symlink():  # writing to a symbolic link would change the file that it names
-                self._journal.require_plain([_COVERAGE])
+                self.journal.require_plain([_COVERAGE])
             if task is not None and not (isinstance(task, dict) and _is_count(task.get("seed"))):
-                raise self.damaged()
+                raise self.journal.damaged()
         except FileError:
             self.close()
             raise
@@ -106,7 +93,7 @@ class StateFolder:
     def begin(self, requested: Mapping[str, Any]) -> None:
         """Store the parameters of a new campaign; raise a `FileError` if the folder holds another campaign."""
         if self.parameters is None:
-            self._journal.begin(requested)
+            self.journal.begin(requested)
             self.parameters = dict(requested)
         differing = [
             f"{name} {_spell(self.parameters.get(name))}, not {_spell(value)}"
@@ -118,14 +105,10 @@ class StateFolder:
 
     def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the index and the record of each finished shard; raise a `FileError` for a damaged entry."""
-        for index, record in self._journal.entries():
+        for index, record in self.journal.entries():
             if not isinstance(record, dict) or not _is_shard(index, record):
-                raise self.damaged(index)
+                raise self.journal.damaged(index)
             yield index, {name: record[name] for name in ("instruction", "a_from", "mismatches")}
-
-    def damaged(self, index: int | None = None) -> FileError:
-        """Return the error for a damaged journal, or for the damaged entry of a shard."""
-        return self._journal.damaged(index)
 
     def coverage(self) -> Coverage | None:
         """Return the coverage stored in the folder of a campaign; None if the folder has no coverage file."""
@@ -142,13 +125,13 @@ class StateFolder:
         """Write coverage and the pending shard records; raise a `FileError` if writing fails, as on a full disk."""
         if coverage:
             coverage.write(self.path / _COVERAGE)
-        self._journal.write(self._waiting)
+        self.journal.write(self._waiting)
         self._waiting.clear()
         self._written = time.monotonic()
 
     def close(self) -> None:
         """Release the lock of the folder, so that other processes can use it."""
-        self._journal.close()
+        self.journal.close()
 
 
 @contextmanager
@@ -203,7 +186,7 @@ class Record:
             for index, record in folder.records():
                 shard = plan.shard(index)
                 if shard.subject.name != record["instruction"] or record["mismatches"] > shard.outputs:
-                    raise folder.damaged(index)
+                    raise folder.journal.damaged(index)
                 self._count(ShardResult(shard, record["mismatches"], record["a_from"]))
             if sample:
                 self.coverage = folder.coverage() or Coverage()
@@ -355,9 +338,3 @@ def run(
             finished()
     finally:
         record.flush()
-
-
-def reproducer(shard: Shard, pool: Pool) -> Reproducer | None:
-    """Reduce a shard's mismatch on the back end that caused the mismatch; return None if it does not recur."""
-    [reproduced] = chain.from_iterable(pool.run(reproduce, [(shard,)]))
-    return reproduced

@@ -275,26 +275,23 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
     assert file.d is not None
     computed, expected = file.matrix(results), file.matrix(file.d)
     differing, first = compare(computed, [("the right model", expected)])
-    counts: dict[str, int] = {}
+    counts = {"": computed.size - differing}  # number of outputs that the right model and each neighbour reproduce
     if differing:
         operands = given_of(file)
-        counts = {
+        counts |= {
             neighbour.name: int(np.count_nonzero(neighbour.multiply(operands) == computed))
             for neighbour in neighbours_of(file.instruction, file.arch)
             if not neighbour.same
         }
-    nearest = max(counts, key=lambda name: counts[name], default="")
-    explained = computed.size - differing
-    if counts.get(nearest, 0) <= explained:
-        nearest = ""
+    nearest = max(counts, key=lambda name: counts[name])
     return Judgement(
         outputs=computed.size,
         differing=differing,
         first=first,
         beside=int(np.count_nonzero(file.beside(results) != file.beside(file.d))),
-        explained_by=tuple(name for name, count in counts.items() if count == computed.size),
+        explained_by=tuple(name for name, count in counts.items() if name and count == computed.size),
         nearest=nearest,
-        explained=counts[nearest] if nearest else explained,
+        explained=counts[nearest],
     )
 
 

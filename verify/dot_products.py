@@ -8,9 +8,10 @@ reason.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from ..api.backends import backend as backend_named
 from ..errors import FileError
 from ..infra.reading import parse_json
 from ..isa.instructions import Instruction, require_architecture
-from ..isa.names import Subject, subject_named
+from ..isa.names import subject_named
 from ..isa.operands import MatrixOperands
 from ..isa.tcgen05 import Opcode
 from .archive import Archive, Recorded, load
@@ -34,45 +35,32 @@ _FIELDS = ("gpu", "arch", "instruction")
 class DotProducts(Recorded):
     """A set of recorded dot products; each dot product is one output of an instruction."""
 
-    case_fields = ("d", "a", "b", "c", "nibbles", "scale_a", "scale_b")
+    case_fields = ("d",)
 
     gpu: str  #: Name of the GPU on which the set was recorded
     arch: str
     instruction: Instruction
     opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction; None for ``mma`` and ``wgmma``
-    #: First elements of each dot product, one per container, shape (cases, elements). All further elements up to K are
-    #: zero.
-    a: NDArray
-    b: NDArray
-    #: Codes of the accumulators (`c`) and of the recorded results (`d`), shape (cases, 1, 1).
-    c: NDArray
-    d: NDArray
-    nibbles: NDArray[np.uint8] | None = None  #: Metadata nibbles, shape (cases, chunks)
-    #: Block scales, shape (cases, blocks).
-    scale_a: NDArray[np.uint8] | None = None
-    scale_b: NDArray[np.uint8] | None = None
-
-    @property
-    def subject(self) -> Subject:
-        """Instruction, and its opcode if it is a ``tcgen05`` instruction."""
-        return Subject(self.instruction, self.opcode)
+    #: One row of A and one column of B for each dot product. All elements after those of `a` and `b` up to K are zero.
+    operands: MatrixOperands
+    d: NDArray  #: Codes of the recorded results, shape (cases, 1, 1)
 
     @property
     def before(self) -> NDArray:
         """Accumulators before the instruction."""
-        return self.c
+        return self.operands.c
+
+    def take(self, cases: NDArray[np.intp] | slice) -> "DotProducts":
+        """Return a copy of the set with only the selected dot products."""
+        return replace(self, d=self.d[cases], operands=self.operands.take(cases))
 
     def run(self, backend: str | Backend = "golden") -> NDArray:
         """Compute the results of all dot products on a back end, shape (cases, 1, 1)."""
-        i = self.instruction
+        i, given = self.instruction, self.operands
         require_architecture(i, self.arch)
-        a = np.pad(self.a, ((0, 0), (0, i.stored_k - self.a.shape[1])))
-        b = np.pad(self.b, ((0, 0), (0, i.k - self.b.shape[1])))
-        nibbles, scale_a, scale_b = (
-            None if x is None else x[:, None] for x in (self.nibbles, self.scale_a, self.scale_b)
-        )
-        operands = MatrixOperands(a[:, None, :], b[:, :, None], self.c, nibbles, scale_a, scale_b)
-        return backend_named(backend).multiply(i, self.arch, operands).d
+        a = np.pad(given.a, ((0, 0), (0, 0), (0, i.stored_k - given.a.shape[2])))
+        b = np.pad(given.b, ((0, 0), (0, i.k - given.b.shape[1]), (0, 0)))
+        return backend_named(backend).multiply(i, self.arch, replace(given, a=a, b=b)).d
 
     def matrix(self, result: NDArray) -> NDArray:
         """Return the result unchanged: its values are already codes of D."""
@@ -118,9 +106,9 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
         if not fits or not len(value) or len(value) != len(arrays["a"]):
             shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
             raise FileError(f"{place}: the array shapes for {i} do not fit together: {shapes}")
-    for field in "cd":
-        arrays[field] = arrays[field][:, None, None]
-    return DotProducts(gpu=gpu, arch=arch, instruction=i, opcode=opcode, **arrays)
+    operands: dict[str, Any] = {field: array.reshape(len(array), 1, -1) for field, array in arrays.items()}
+    d, b = operands.pop("d"), operands.pop("b").swapaxes(1, 2)
+    return DotProducts(gpu=gpu, arch=arch, instruction=i, opcode=opcode, operands=MatrixOperands(b=b, **operands), d=d)
 
 
 def _columns(i: Instruction) -> dict[str, int | None]:

@@ -24,13 +24,7 @@ from .register_file import RegisterFile
 from .stimulus import Given, matrices_file
 from .tensor_memory_file import TensorMemoryFile
 
-__all__ = [
-    "every_subject",
-    "file_of",
-    "file_stem",
-    "given_of",
-    "require_placed",
-]
+__all__ = ["every_subject", "file_of", "file_stem", "given_of", "require_placed"]
 
 
 def file_stem(name: str) -> str:
@@ -128,9 +122,13 @@ def _tensor_memory_file(where: Arrangement, arch: str, operands: Given) -> Tenso
 
 
 def _of_tensor_memory(file: TensorMemoryFile) -> Given:
-    where, ctas = _arrangement_of(file), file.opcode.cta_group
+    i, ctas = file.instruction, file.opcode.cta_group
+    expected = (arrangement(file.opcode, i, selector) for selector in range(i.sparsity_selectors))
+    where = next((one for one in expected if (one.idesc, one.addresses) == (file.idesc, file.addresses)), None)
+    if where is None:
+        raise FileError(f"the operands of {file.name} are not at the addresses that conformance packs use")
     tmem = file.tmem.reshape(file.cases, ctas, LANES, COLUMNS)
-    matrices, elsewhere, i = where.matrices(tmem, file.smem.reshape(file.cases, ctas, -1)), None, file.instruction
+    matrices, elsewhere = where.matrices(tmem, file.smem.reshape(file.cases, ctas, -1)), None
     if i.sparse and i.sparsity_selectors > 1:
         elsewhere = gather_tensor(tmem.reshape(-1, LANES, COLUMNS), _elsewhere(where)).reshape(file.cases, i.m, -1)
     return Given(matrices, elsewhere)
@@ -141,14 +139,6 @@ def _elsewhere(where: Arrangement) -> TensorMap:
     i = where.instruction
     following = (where.sparsity_selector + 1) % i.sparsity_selectors
     return metadata_map(layout_for(where.opcode, i.m), i, following, where.addresses["e"])
-
-
-def _arrangement_of(file: TensorMemoryFile) -> Arrangement:
-    for sparsity_selector in range(file.instruction.sparsity_selectors):
-        expected = arrangement(file.opcode, file.instruction, sparsity_selector)
-        if (file.idesc, file.addresses) == (expected.idesc, expected.addresses):
-            return expected
-    raise FileError(f"the operands of {file.name} are not at the addresses that conformance packs use")
 
 
 def _of_wgmma(file: RegisterFile) -> MatrixOperands:

@@ -12,7 +12,7 @@ from ..infra.reading import parse_json, read_bytes
 from ..sim.coverage.code import CodeCoverage
 from ..sim.coverage.groups import Coverage
 
-__all__ = ["Area", "Case", "Fault", "Figure", "Findings", "Proof", "read_findings"]
+__all__ = ["Area", "Case", "Findings", "Proof", "read_findings"]
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,16 @@ def _case(element: ElementTree.Element) -> Case:
         details = text if message.partition("\n")[0] in text else f"{message}\n{text}".strip()
         failure = details if failure is None else f"{failure}\n{details}"
     skipped = element.find("skipped") if failure is None else None
+    seconds = float(element.get("time", "0"))
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"the time of a test is {element.get('time')}")
     return Case(
         element.get("classname", ""),
         element.get("name", ""),
-        _seconds(element.get("time", "0")),
+        seconds,
         failure,
         None if skipped is None else skipped.get("message", ""),
     )
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"the time of a test is {text}")
-    return value
 
 
 #: Maximum size of a file in bytes: a hundred times the size of a coverage file of all datapaths.
@@ -57,26 +53,6 @@ _MOST_TESTS = 100_000
 #: Name of the test suites that ``sptc prove --junit`` writes.
 _PROOFS = "sptc prove"
 _FIGURE = {"name", "unit", "value"}
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fault injected into the hardware, as ``benchmarks/faults.py`` stores it."""
-
-    #: Datapath and top module into which the fault was injected.
-    preset: str
-    top: str
-    command: str  #: Yosys command that injected the fault
-    verdict: str  #: ``killed``, ``equivalent``, or the reason why the fault is neither
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured figure of a benchmark."""
-
-    name: str
-    unit: str
-    value: float
 
 
 @dataclass(frozen=True)
@@ -109,9 +85,10 @@ class Findings:
     #: Functional coverage, merged from all files.
     coverage: Coverage = field(default_factory=Coverage)
     code: CodeCoverage = field(default_factory=lambda: CodeCoverage({}))
-    #: Faults by datapath, top module and fault number.
-    faults: dict[tuple[str, str, int], Fault] = field(default_factory=dict)
-    figures: list[Figure] = field(default_factory=list)  #: Measured figures of all benchmarks
+    #: Yosys command and verdict of each fault, by datapath, top module and fault number, as ``benchmarks/faults.py``
+    #: stores them. The verdict is ``killed``, ``equivalent``, or the reason why the fault is neither.
+    faults: dict[tuple[str, str, int], tuple[str, str]] = field(default_factory=dict)
+    figures: list[tuple[str, float, str]] = field(default_factory=list)  #: Name, value and unit of benchmark figures
     proofs: dict[str, Proof] = field(default_factory=dict)  #: Proofs by name of the property
     areas: list[Area] = field(default_factory=list)  #: Areas of datapaths, in the order in which files were read
     #: Files that were read, each with its kind, and files that were skipped, each with the reason.
@@ -151,7 +128,7 @@ class Findings:
         if isinstance(content, list):
             if not content or not all(isinstance(row, dict) and row.keys() >= _FIGURE for row in content):
                 return ""
-            self.figures += [Figure(_text(row["name"]), _text(row["unit"]), _number(row["value"])) for row in content]
+            self.figures += [(_text(row["name"]), _number(row["value"]), _text(row["unit"])) for row in content]
             return "figures of a benchmark"
         if {"kind", "groups"} <= content.keys():
             self.coverage = self.coverage.merge(Coverage.read(path))
@@ -242,7 +219,7 @@ class Findings:
             if line.rstrip().endswith(b"]"):  # an interrupted run leaves an incomplete last line
                 for row in json.loads(line):
                     preset, top, command, verdict = (_text(row[key]) for key in ("preset", "top", "command", "verdict"))
-                    faults[preset, top, int(_number(row["number"]))] = Fault(preset, top, command, verdict)
+                    faults[preset, top, int(_number(row["number"]))] = command, verdict
         self.faults |= faults
         return "faults"
 

@@ -41,7 +41,7 @@ def report_page(findings: Findings) -> bytes:
         "files_read": [f"{name}: {kind}" for name, kind in findings.read],
         "files_passed_over": [f"{name}: {why}" for name, why in findings.passed_over],
         "areas": list(map(_area, findings.areas)),
-        "figures": [(row.name, f"{row.value:,.2f}", row.unit) for row in findings.figures if row.unit != _KILLED],
+        "figures": [(name, f"{value:,.2f}", unit) for name, value, unit in findings.figures if unit != _KILLED],
         **_results(findings),
         **_coverage(findings),
         **_faults(findings),
@@ -86,7 +86,7 @@ def _tiles(findings: Findings, content: dict[str, Any]) -> Iterator[tuple[str, s
     coverage = findings.coverage.report(0)
     verdict = f"{_share(coverage['reached'], coverage['reachable'])} of bins" if coverage["reachable"] else ""
     yield "Coverage", state(coverage["complete"]), verdict
-    verdicts = Counter(fault.verdict for fault in findings.faults.values())
+    verdicts = Counter(verdict for _, verdict in findings.faults.values())
     if effective := verdicts.total() - verdicts["equivalent"]:
         yield "Faults", state(verdicts["killed"] == effective), f"{_share(verdicts['killed'], effective)} killed"
     else:
@@ -137,20 +137,20 @@ def _coverage(findings: Findings) -> dict[str, Any]:
 
 def _faults(findings: Findings) -> dict[str, Any]:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for fault in findings.faults.values():
-        counts[f"{fault.preset} {fault.top}"][fault.verdict] += 1
+    for (preset, top, _), (_, verdict) in findings.faults.items():
+        counts[f"{preset} {top}"][verdict] += 1
     decided = ["killed", "equivalent"]
-    verdicts = [*decided, *sorted({fault.verdict for fault in findings.faults.values()} - {*decided})]
+    verdicts = [*decided, *sorted({verdict for _, verdict in findings.faults.values()} - {*decided})]
     return {
         "verdicts": verdicts,
         "faults": [(top, *(counted[name] for name in verdicts)) for top, counted in sorted(counts.items())],
         "undecided": [
-            f"{fault.verdict}: {fault.preset} {fault.top}: {fault.command}"
-            for fault in findings.faults.values()
-            if fault.verdict not in decided
+            f"{verdict}: {preset} {top}: {command}"
+            for (preset, top, _), (command, verdict) in findings.faults.items()
+            if verdict not in decided
         ],
         "killed_unit": _KILLED,
-        "killed": [(row.name, f"{row.value:.2f}") for row in findings.figures if row.unit == _KILLED],
+        "killed": [(name, f"{value:.2f}") for name, value, unit in findings.figures if unit == _KILLED],
     }
 
 

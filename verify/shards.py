@@ -320,7 +320,9 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
             with unit.observed(sampler.sample):
                 hardware, golden = both(file, shard.backends)
                 unit.push(steps_beside(shard))
-            return ShardResult(shard, int((hardware != golden).sum()), file.a_from, _hits(sampler.coverage))
+            flat = ((group.key, group.hits.reshape(-1)) for group in sampler.coverage)
+            hits = {key: (np.flatnonzero(counts), counts[counts != 0]) for key, counts in flat if counts.any()}
+            return ShardResult(shard, int((hardware != golden).sum()), file.a_from, hits)
         finally:
             for group in sampler.coverage:
                 group.hits[...] = 0
@@ -330,9 +332,3 @@ def steps_beside(shard: Shard) -> NDArray[np.uint32]:
     """Return the directed steps that a shard adds if coverage is sampled, shape (count, words)."""
     rng = np.random.default_rng([shard.seed, shard.index, _DIRECTED_STEPS])
     return directed_steps(PRESETS[shard.preset], rng, _DIRECTED_STEPS)
-
-
-def _hits(coverage: Coverage) -> Hits:
-    """Return the bins that were hit, for each coverage group with hits."""
-    flat = {group.key: group.hits.reshape(-1) for group in coverage}
-    return {key: (np.flatnonzero(hits), hits[np.flatnonzero(hits)]) for key, hits in flat.items() if hits.any()}

@@ -117,7 +117,6 @@ def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _mismatch(file: Replayable, backends: Sequence[str]) -> Mismatch | None:
-    """Return the first difference between hardware and golden model."""
     hardware, golden = both(file, backends)
     return compare(hardware, [("golden model", golden)])[1]
 

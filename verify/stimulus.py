@@ -13,13 +13,7 @@ from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..operands.images import Layout, image, random_image
 from ..operands.registers import CONTAINERS, pack_nibbles, pack_scales, random_nibbles, to_registers
-from ..sim.benches.random_operands import (
-    distributions,
-    random_codes,
-    random_matrices,
-    random_metadata,
-    random_operands,
-)
+from ..sim.benches.random_operands import distributions, random_codes, random_matrices, random_metadata, random_operands
 from .register_file import RegisterFile
 
 __all__ = [

@@ -20,7 +20,6 @@ from ..api.tcgen05 import tcgen05_mma
 from ..isa.architectures import require_target, same_numerics
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import Instruction
-from ..isa.names import Subject
 from ..isa.tcgen05 import Opcode, parse_opcode
 from ..isa.tensor_memory import COLUMNS, LANES, Layout, TensorMap, a_map, accumulator_map, layout_for
 from ..operands.tensor_memory import gather_tensor, shift_rows
@@ -67,11 +66,6 @@ class TensorMemoryFile(Replayable):
     def instruction(self) -> Instruction:  # type: ignore[override]  # computed once; nobody assigns it
         """Instruction with the shape and types in the instruction descriptor."""
         return decode_instruction_descriptor(self.opcode, self.idesc).instruction
-
-    @property
-    def subject(self) -> Subject:
-        """Instruction and its opcode."""
-        return Subject(self.instruction, self.opcode)
 
     @property
     def before(self) -> NDArray[np.uint32]:

@@ -25,22 +25,17 @@ def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: st
     """Return the cycles of an instruction on a datapath; None if the hardware does not execute it directly.
 
     An ``mma`` runs on a :class:`~sptc.rtl.warp.Warp` of the datapath; a ``wgmma``, with A in ``"registers"`` or
-    ``"shared"``, on :class:`~sptc.rtl.warpgroup.Warpgroup`, whose arrays have the rate of the H200.
+    ``"shared"``, on :class:`~sptc.rtl.warpgroup.Warpgroup`, whose interval is that of :mod:`sptc.isa.timing`.
     """
     if instruction.family == "wgmma":
-        return _warpgroup_cycles(instruction, a_from)
+        needed, panels = resource_cycles(instruction, a_from), instruction.n // WARP_COLUMNS
+        panel_reads = int(resource_cycles(instruction, "registers")[Resource.SHARED_MEMORY]) // panels
+        ready = ready_cycles(int(needed[Resource.REGISTER_FILE]), panels, panel_reads)
+        stages = PRESETS[PRESET_OF_ARCHITECTURE[ARCHITECTURE]].latency
+        return Cycles(max(needed.values()), ready + 1 + stages + needed[Resource.TENSOR_CORE])
     if instruction.family != "mma" or instruction.m != WARP_ROWS or not config.holds(instruction):
         return None
     if numerics(instruction, arch).method is Method.EMULATED:
         return None
     steps = step_count(config, instruction)
     return Cycles(config.warp_interval(steps), config.warp_latency(steps))
-
-
-def _warpgroup_cycles(instruction: Instruction, a_from: str) -> Cycles:
-    """Return the cycles of a ``wgmma`` on a warpgroup; the interval equals that of :mod:`sptc.isa.timing`."""
-    needed, panels = resource_cycles(instruction, a_from), instruction.n // WARP_COLUMNS
-    panel_reads = int(resource_cycles(instruction, "registers")[Resource.SHARED_MEMORY]) // panels
-    ready = ready_cycles(int(needed[Resource.REGISTER_FILE]), panels, panel_reads)
-    stages = PRESETS[PRESET_OF_ARCHITECTURE[ARCHITECTURE]].latency
-    return Cycles(max(needed.values()), ready + 1 + stages + needed[Resource.TENSOR_CORE])

@@ -292,14 +292,14 @@ def _rows(
     for number, (product, other_product) in enumerate(products):
         if product is None:
             continue
-        differing = _differing_fields(product, other_product)
+        differing = _differing(product, other_product)
         is_first = place[:2] == ("products", number)
         cells = _product_cells(trace, product)
         aligned: tuple[str, ...] = ("",) * 4
         if is_single:
             term, other_term = terms[number]
             aligned = _term_cells(term)
-            differing |= {name: pair for name, pair in _differing_fields(term, other_term).items() if name != "value"}
+            differing += [text for text in _differing(term, other_term) if not text.startswith("value ")]
             is_first |= place[:2] == ("terms", number)
         yield (*cells, *aligned, _hardware_values(differing, is_first) if other else "")
     for number, (term, other_term) in enumerate(terms):
@@ -308,7 +308,7 @@ def _rows(
         name = f"{term.elements[0]} to {term.elements[-1]}" if term.elements else "C"
         code = "" if term.elements else as_code(step.c, trace.instruction.c.bits)
         is_first = place[:2] == ("terms", number) or (not term.elements and place[:1] == ("c",))
-        values = _hardware_values(_differing_fields(term, other_term), is_first) if other else ""
+        values = _hardware_values(_differing(term, other_term), is_first) if other else ""
         yield (name, "", "", code, "", as_decimal(term.value), *_term_cells(term), values)
 
 
@@ -325,24 +325,19 @@ def _ending(trace: OutputTrace, step: Step, other: Step | None, place: tuple[str
 
 
 def _hardware_field(name: str, step: Step, other: Step | None, place: tuple[str | int, ...]) -> str:
-    pair = getattr(step, name), getattr(other, name, None)
-    if other is None or pair[0] == pair[1]:
+    if other is None or getattr(step, name) == getattr(other, name):
         return ""
-    return "   hardware: " + _hardware_values({name: pair}, place[:1] == (name,))
+    return "   hardware: " + _hardware_values([f"{name} {getattr(other, name)}"], place[:1] == (name,))
 
 
-def _differing_fields(one: Product | Term | None, other: Product | Term | None) -> dict[str, tuple[object, object]]:
-    """Return the fields that differ between a golden model record and a hardware record, with both values."""
-    if one is None or other is None:
-        return {}
-    pairs = {name: (value, getattr(other, name)) for name, value in vars(one).items()}
-    return {name: pair for name, pair in pairs.items() if repr(pair[0]) != repr(pair[1])}
+def _differing(one: Product | Term | None, other: Product | Term | None) -> list[str]:
+    """Return the fields of a hardware record that differ from those of the golden model, with their values."""
+    pairs = zip(vars(one).items(), vars(other).values(), strict=True) if one and other else ()
+    return [f"{name} {value}" for (name, own), value in pairs if own != value and not (own != own and value != value)]
 
 
-def _hardware_values(pairs: dict[str, tuple[object, object]], is_first: bool) -> str:
-    """Return the hardware values of one table row that differ from the golden model, as text."""
-    values = "; ".join(f"{name} {hardware}" for name, (golden, hardware) in pairs.items() if golden != hardware)
-    return (values or _EQUAL) + (_FIRST if is_first else "")
+def _hardware_values(differing: list[str], is_first: bool) -> str:
+    return ("; ".join(differing) or _EQUAL) + (_FIRST if is_first else "")
 
 
 def _product_cells(trace: OutputTrace, product: Product) -> tuple[str, ...]:

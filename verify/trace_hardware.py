@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from ..rtl.order import byte_order, selected_byte
 from ..rtl.product_group import SCALED_GROUP_FRACTION_BITS
 from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
 from ..rtl.widths import Widths
-from ..sim.coverage.operands import Operation, operation_of
+from ..sim.coverage.operands import operation_of
 from ..sim.engine.emulation import taken, widen_fp8
 from ..sim.engine.engine import Engine, Execution, multiply_with
 from ..sim.engine.signals import Signals, WatchedRow
@@ -86,7 +85,7 @@ def _merged(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: boo
     return integer_step(tuple(products), c, total + int(as_number(c, i.c)) if emulated else total, d, i)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _View:
     """Converts the hardware signals of one step of one output to the trace record of the step."""
 
@@ -100,45 +99,22 @@ class _View:
     rows: NDArray[np.intp]
     first: int  #: Index of the first stored element of `part` in this step
 
-    @cached_property
-    def _operation(self) -> Operation:
-        return operation_of(self.config, self.part)
-
-    @cached_property
-    def _widths(self) -> Widths:
-        return Widths(self.config)
-
-    @cached_property
-    def _special(self) -> bool:
-        """Whether a NaN or Inf decides the result of the step."""
-        names = ("nan", "positive_inf", "negative_inf") if self._floating else ()
-        return any(self.signals.unsigned("unit.multiply", f"o__{name}") for name in names) or any(
-            self.signals.unsigned(f"unit.align.group{g}", "nan") for g in range(self._groups)
-        )
-
-    @property
-    def _floating(self) -> bool:
-        return not self.part.a.is_integer
-
-    @property
-    def _groups(self) -> int:
-        """Number of groups of products with common block scales; 0 unless elements are packed e2m1."""
-        return self._count // BLOCK_GROUP if self._operation.grouped else 0
-
-    @property
-    def _count(self) -> int:
-        """Number of products in the step."""
-        return min(self._operation.slots, self.part.stored_k - self.first)
-
-    @cached_property
-    def _offset(self) -> int:
-        return self.signals.signed("unit.multiply", "offset")
-
-    @cached_property
-    def _e_max(self) -> int:
-        """Largest exponent of the step, without the exponent bias of the datapath."""
-        place = ("unit.align", "e_max") if self._widths.scaled_groups else ("unit.multiply", "o__e_max")
-        return self.signals.signed(*place) - self._offset
+    def __post_init__(self) -> None:
+        part, signals = self.part, self.signals
+        self._operation, self._widths = operation_of(self.config, part), Widths(self.config)
+        self._floating = not part.a.is_integer
+        self._count = min(self._operation.slots, part.stored_k - self.first)  # number of products in the step
+        #: Number of groups of products with common block scales; 0 unless elements are packed e2m1.
+        self._groups = self._count // BLOCK_GROUP if self._operation.grouped else 0
+        self._special = False  # whether a NaN or Inf decides the result of the step
+        if self._floating:
+            flags = [("unit.multiply", f"o__{name}") for name in ("nan", "positive_inf", "negative_inf")]
+            flags += [(f"unit.align.group{g}", "nan") for g in range(self._groups)]
+            self._special = any(signals.unsigned(*flag) for flag in flags)
+            self._biases = part.a.bias + part.b.bias
+            self._offset = signals.signed("unit.multiply", "offset")
+            place = ("unit.align", "e_max") if self._widths.scaled_groups else ("unit.multiply", "o__e_max")
+            self._e_max = signals.signed(*place) - self._offset  # without the exponent bias of the datapath
 
     def step(self) -> Step:
         """Return the trace record of this step of the hardware."""
@@ -248,10 +224,6 @@ class _View:
         point = place.point(self._operation.a, "a") + place.point(self._operation.b, "b")
         exponent = self.signals.unsigned(component, "product__exponent") - self._biases - point
         return float(np.ldexp(float(sign * significand), exponent))
-
-    @property
-    def _biases(self) -> int:
-        return self.part.a.bias + self.part.b.bias
 
     def _terms(self, pairs: Sequence[tuple[int, int]]) -> Iterator[Term]:
         groups = range(self._groups)

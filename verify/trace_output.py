@@ -50,7 +50,6 @@ class TracedOutput:
     """Trace of one output of an instruction, with conversion to text, JSON, HTML and SVG."""
 
     name: str  #: Name of the instruction with all options that affect its result
-    #: Case index, row and column of the output.
     case: int
     row: int
     column: int

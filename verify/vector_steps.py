@@ -10,7 +10,7 @@ from ..errors import OperandError
 from ..golden.matrix import multiply_by
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction
-from ..isa.metadata import MUX_OF_ARCHITECTURE, UNITS_PER_CHUNK, split_nibbles
+from ..isa.metadata import MUX_OF_ARCHITECTURE, UNITS_PER_CHUNK, join_nibbles, split_nibbles
 from ..isa.numerics import DATAPATHS, Method, Numerics, numerics
 from ..isa.operands import MatrixOperands
 from ..operands.registers import to_registers
@@ -263,16 +263,12 @@ def _control(operation: Operation, rng: np.random.Generator) -> int:
 
 def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
     """Return metadata words in the order of a unit's inputs; a dense step has a constant nibble."""
-    chunks = operation.config.chunks
-    nibbles = rng.integers(0, 16, (count, chunks), dtype=np.uint32)
+    nibbles = rng.integers(0, 16, (count, operation.config.chunks), dtype=np.uint32)
     if control >> control_layout()["sparse"].offset & 1:
         nibbles = nibbles[:, nibble_order(operation.config, wide=operation.a.wide)]
     else:
         nibbles[:] = DENSE_NIBBLE
-    words = np.zeros((count, -(-chunks // 8)), np.uint32)
-    for chunk in range(chunks):
-        words[:, chunk // 8] |= nibbles[:, chunk] << np.uint32(chunk % 8 * 4)
-    return words
+    return np.ascontiguousarray(join_nibbles(nibbles.astype(np.uint8))).view("<u4")
 
 
 def _pass_on(steps: NDArray[np.uint32], operation: Operation, rng: np.random.Generator) -> None:

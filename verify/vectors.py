@@ -26,13 +26,7 @@ from .testbench import bench_files
 from .vector_levels import Arrays, Table, VectorRequest, Vectors, file_vectors, joined, register_vectors, top_vectors
 from .vector_steps import numerics_text
 
-__all__ = [
-    "MANIFEST",
-    "Folder",
-    "content_digest",
-    "hex_lines",
-    "write_vectors",
-]
+__all__ = ["MANIFEST", "Folder", "content_digest", "hex_lines", "write_vectors"]
 
 #: Maximum number of 32-bit words in file formats with a single file, which is built in memory.
 _MOST_WORDS = {"npz": 1 << 28, "json": 1 << 24, "svh": 1 << 24}
