@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from measure import Row, options, show
+from sptc.cli.progress import progress_bar
 from sptc.errors import Error, FileError
 from sptc.gemm.product import dense_instruction
 from sptc.infra.files import write_whole
@@ -114,12 +115,7 @@ class Run:
 
     def measured(self, requests: Mapping[Key, Request]) -> dict[Key, Measurement]:
         """Measure each netlist with its ports in every order of the recipe, on all processor cores."""
-        with tqdm(unit="run", disable=None, leave=False) as bar:
-
-            def progress(done: int, total: int) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
-
+        with progress_bar("run") as progress:
             return measure_all(requests, cores(), progress=progress)
 
 
@@ -200,15 +196,9 @@ def tops(run: Run) -> Section:
     """Measure the parts of the top modules in one order of the ports, each part with all of its instances."""
     section: Section = {}
     for name in run.chosen(TOPS):
-        with tqdm(unit="run", disable=None, leave=False) as bar:
-
-            def progress(done: int, total: int, bar: tqdm = bar) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
-
-            measured = survey(
-                TOPS[name], replace(run.recipe, orders=1), jobs=cores(), twin=False, top=name, progress=progress
-            )
+        with progress_bar("run") as progress:
+            recipe = replace(run.recipe, orders=1)
+            measured = survey(TOPS[name], recipe, jobs=cores(), twin=False, top=name, progress=progress)
         for part in measured.parts:
             area = part.amounts["area"]
             section[f"{name}: {part.name}"] = {

@@ -8,7 +8,6 @@ equivalent faults are not counted. Outcomes are stored in a folder, and the same
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -29,7 +28,6 @@ from sptc.rtl.step import row_step_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.sim.benches.settings import Settings
 from sptc.sim.engine.array_units import ARRAY
-from sptc.sim.engine.tcgen05_commands import write_programs
 from sptc.sim.faults.assumptions import step_pipeline
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import settled
@@ -55,14 +53,12 @@ QUICK = {
 }
 
 
-def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
-    """Draw random instructions for a top-level module, and write them to the file that the testbench reads."""
+def programs(settings: Settings, rng: np.random.Generator) -> Iterator[object]:
+    """Yield the test program of a top module that needs one, drawn at random."""
     if settings.top == "warpgroup":
-        settings.write_program([*islice(random_warpgroup_jobs(settings.config, rng), settings.items)])
-    else:
-        path = Path(settings.jobs)
-        shutil.rmtree(path, ignore_errors=True)  # programs of an interrupted run
-        write_programs(path, echoing_programs(TCGEN05_ARRAY, settings.items, rng))
+        yield [*islice(random_warpgroup_jobs(settings.config, rng), settings.items)]
+    if settings.top == "tcgen05":
+        yield echoing_programs(TCGEN05_ARRAY, settings.items, rng)
 
 
 #: Quantile of the normal distribution for a confidence interval of 95 %.
@@ -85,14 +81,7 @@ class Size:
 FULL = Size(
     6000,
     ("tiny", "hopper", "ampere", "rtx-blackwell", "blackwell"),
-    {
-        "components": 50_000,
-        "row": 200_000,
-        "core": 10_000,
-        "warp": 1_200,
-        "warpgroup": 150,
-        "tcgen05": 200,
-    },
+    {"components": 50_000, "row": 200_000, "core": 10_000, "warp": 1_200, "warpgroup": 150, "tcgen05": 200},
     60.0,
 )
 #: Top modules with a short build, and so few vectors that some faults survive and are proved.
@@ -128,9 +117,7 @@ def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[li
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "injected.jsonl"
     outcomes = {o.number: o for o in stored(path, {"items": settings.items, "faults": faults, "seed": seed})}
-    if settings.jobs:
-        draw_jobs(settings, np.random.default_rng(seed))
-    of_top = regression(settings, faults, seed, folder)
+    of_top = regression(settings, faults, seed, folder, *programs(settings, np.random.default_rng(seed)))
     assert of_top.first_failure(None) is None, "the regression fails without a fault"
     start = time.perf_counter()
     with path.open("a", encoding="utf-8") as store:
@@ -151,11 +138,8 @@ def prove(survivors: Sequence[Outcome], folder: Path, timeout: float) -> list[Ou
     """Try to prove surviving faults of one top module equivalent, and return the outcomes with the verdicts."""
     faults = {Fault(one.number, one.component, one.command): one for one in survivors}
     settings = Settings(survivors[0].preset, survivors[0].top, 1)
-    pipeline = (
-        step_pipeline(settings.config, settings.arch, row_step_layout(settings.config))
-        if settings.top == "row"
-        else None
-    )
+    layout = row_step_layout(settings.config)
+    pipeline = step_pipeline(settings.config, settings.arch, layout) if settings.top == "row" else None
     verdicts = settled(TOP, [*faults], folder, timeout, pipeline, BOXES.get(settings.top, ""))
     return [replace(outcome, verdict=verdicts[fault].value) for fault, outcome in faults.items()]
 
@@ -184,11 +168,10 @@ def interval(killed: int, count: int) -> tuple[float, float]:
     if not count:
         return 0.0, 100.0
     share, squared = killed / count, QUANTILE**2
-    middle, spread = (
-        share + squared / (2 * count),
-        sqrt(share * (1 - share) * squared / count + (squared / (2 * count)) ** 2),
-    )
-    return tuple(100 * end / (1 + squared / count) for end in (middle - spread, middle + spread))  # type: ignore[return-value]
+    middle = share + squared / (2 * count)
+    spread = sqrt(share * (1 - share) * squared / count + (squared / (2 * count)) ** 2)
+    low, high = (100 * end / (1 + squared / count) for end in (middle - spread, middle + spread))
+    return low, high
 
 
 def row_of(name: str, outcomes: list[Outcome]) -> Row:
@@ -208,13 +191,9 @@ def row_of(name: str, outcomes: list[Outcome]) -> Row:
 def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
     """Yield table rows with the share of killed faults by component, top-level module and datapath, and overall."""
     groups: dict[str, list[Outcome]] = {}
-    for key in (
-        lambda o: f"{o.preset} {o.top} {o.component}",
-        lambda o: f"every {o.top}",
-        lambda o: f"every {o.preset}",
-    ):
+    for name in ("{0.preset} {0.top} {0.component}", "every {0.top}", "every {0.preset}"):
         for outcome in outcomes:
-            groups.setdefault(key(outcome), []).append(outcome)
+            groups.setdefault(name.format(outcome), []).append(outcome)
     for name, of_group in groups.items():
         yield row_of(name, of_group)
     met = [o for o in outcomes if (o.preset, o.top) in QUICK and o.verdict != "equivalent"]
@@ -243,8 +222,7 @@ def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
     for (preset, top), share in shares.items():
         if top in size.items:
             place = (folder / f"{preset}-{top}").resolve()
-            jobs = str(place / "jobs") if (preset, top) in SINGLE else ""
-            yield Settings(preset, top, size.items[top], jobs=jobs), round(size.faults * share), place
+            yield Settings(preset, top, size.items[top]), round(size.faults * share), place
 
 
 def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], float | None]:

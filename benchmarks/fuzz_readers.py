@@ -33,7 +33,7 @@ from sptc.kernels.summary import summaries
 from sptc.rtl.config import PRESETS
 from sptc.sim.coverage.code import CodeCoverage
 from sptc.sim.coverage.groups import Coverage
-from sptc.synth.energy.electrical import ElectricalLibrary
+from sptc.synth.energy.electrical import CellLibrary
 from sptc.synth.liberty import Library
 from sptc.tensors.checkpoints import Checkpoint, contents, pack, read_compressed
 from sptc.tensors.files import write_tensors
@@ -261,7 +261,7 @@ def _configurations(_: Path) -> Iterator[bytes]:
 def _liberty(path: Path) -> None:
     library = Library.read(path)
     _attempts(*(partial(getattr, library, name) for name in ("cells", "corner", "full_adder")))
-    ElectricalLibrary.of(library)
+    CellLibrary.of(library)
 
 
 def _liberty_files(_: Path) -> Iterator[bytes]:

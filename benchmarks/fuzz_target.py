@@ -43,25 +43,18 @@ def main() -> None:
             (corpus / f"seed-{number}").write_bytes(seed)
     options = [f"-max_total_time={seconds}", f"-rss_limit_mb={MEMORY}", f"-timeout={PATIENCE}", "-max_len=1048576"]
     options += [f"-report_slow_units={PATIENCE}", "-print_final_stats=1", f"-artifact_prefix={findings}/"]
-    with tempfile.TemporaryDirectory(dir=_fast_folder()) as scratch:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as scratch:
         target = Target(reader, Path(scratch), findings)
-        words: dict[str, Any] = {"custom_mutator": archives_mutated(_mutate)} if _is_archive(reader) else {}
+        is_archive = reader.file.endswith((".npz", ".pt"))
+        words: dict[str, Any] = {"custom_mutator": archives_mutated(_mutate)} if is_archive else {}
         atheris.Setup([sys.argv[0], *options, str(corpus)], target, **words)
         atheris.Fuzz()
-
-
-def _fast_folder() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def _mutate(data: bytes, longest: int) -> bytes:
     import atheris  # no `from` import: libFuzzer replaces atheris.Mutate when fuzzing starts
 
     return atheris.Mutate(data[:longest], longest)  # type: ignore[no-any-return]
-
-
-def _is_archive(reader: Any) -> bool:
-    return reader.file.endswith((".npz", ".pt"))
 
 
 def _read(reader: Any, data: bytes, scratch: Path) -> None:

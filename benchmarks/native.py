@@ -83,11 +83,7 @@ def limit() -> float:
     a, b, d = (np.ones(count, np.int32) for count in (8 * 64, 64 * 64, 64))
     times = 20_000
     loop.products.restype = ctypes.c_int64
-    arguments = (
-        a.ctypes.data_as(ctypes.c_void_p),
-        b.ctypes.data_as(ctypes.c_void_p),
-        d.ctypes.data_as(ctypes.c_void_p),
-    )
+    arguments = [array.ctypes.data_as(ctypes.c_void_p) for array in (a, b, d)]
     seconds = best_seconds(lambda: loop.products(*arguments, ctypes.c_int64(times)))
     return times * 64 * 64 / seconds / 1e9
 

@@ -62,13 +62,12 @@ def verilog(netlist: MappedNetlist) -> str:
 
 def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list[float]]:
     """Return internal and switching power in uW of registers and gates, from sptc's loads and OpenSTA's formula."""
-    electrical = cells.electrical
-    loads = net_loads(netlist, electrical)
+    loads = net_loads(netlist, cells)
     slews = transition_times(netlist, cells, loads)
     clock = {*netlist.inputs["clk"]}
     found = {"Sequential": [0.0, 0.0], "Combinational": [0.0, 0.0]}
     for kind, pins in netlist.cells.values():
-        cell = electrical.cells[kind]
+        cell = cells.electrical[kind]
         power = found["Sequential" if cell.clock else "Combinational"]
         for pin, bit in pins.items():
             load = loads.get(bit, 0.0)
@@ -85,7 +84,7 @@ def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list
                 energies = (table.at(load, times.get(edge, 0.0)) for edge, table in arc.tables.items())
                 power[0] += rate * duty * sum(energies)
             if (kind, pin) in cells.functions:
-                power[1] += rate * electrical.voltage**2 / 2 * load
+                power[1] += rate * cells.voltage**2 / 2 * load
     return found
 
 

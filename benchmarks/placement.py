@@ -29,23 +29,20 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
+from area import UNITS as MEASURED
 from measure import Row, options, show
 from sptc.errors import BackendError, Error
 from sptc.infra.limits import end_with_parent, limited
 from sptc.infra.yosys import run_yosys
-from sptc.rtl.config import STAGE_CUTS, CoreConfig
+from sptc.rtl.config import CoreConfig
 from sptc.synth.energy.netlist import MappedNetlist
 from sptc.synth.liberty import Library
 from sptc.synth.netlist import TOP, unit
 from sptc.synth.recipe import Recipe
 from tqdm import tqdm
 
-_ALONE = CoreConfig(name="alone", formats=("f16",), rows=1, columns=1, cuts=STAGE_CUTS[1:])
-#: Units by name, as in `area.py`: format, and products per cycle.
-UNITS = {
-    **{f"f16 x{products}": replace(_ALONE, step_bytes=2 * products) for products in (4, 8, 16)},
-    **{f"s8 x{products}": replace(_ALONE, formats=("s8",), step_bytes=products) for products in (4, 8, 16, 32)},
-}
+#: Units by name: format, and products per cycle.
+UNITS = {name: config for name, config in MEASURED.items() if config.formats in (("f16",), ("s8",))}
 #: Units that are placed by default, each dense and sparse.
 PLACED, SMALL = ("f16 x4", "s8 x8", "s8 x32"), ("s8 x4",)
 PROGRAMS = ("tclsh", "graywolf", "qrouter", "sta")

@@ -28,61 +28,63 @@ PLACES = "outputs in other places"
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 
 
-def blocks_of_rows(p: Product) -> Case:
+def blocks_of_rows(p: Product) -> Matrix:
     """Fault: blocks of rows of the result are permuted when they are stored."""
     size = int(p.rng.choice([size for size in (8, 16, 32, 64) if size < len(p.a)]))
     order = p.rng.permutation(len(p.a) // size)
     order = order if (order != np.arange(len(order))).any() else order[::-1]
-    return p.case(p.y.reshape(len(order), size, -1)[order].reshape(p.shape), PLACES)
+    return p.y.reshape(len(order), size, -1)[order].reshape(p.shape)
 
 
-def blocks_of_columns(p: Product) -> Case:
+def blocks_of_columns(p: Product) -> Matrix:
     """Fault: blocks of columns of the result are stored cyclically shifted."""
     size = int(p.rng.choice([8, 16]))
     order = np.roll(np.arange(p.shape[1] // size), int(p.rng.integers(1, p.shape[1] // size)))
-    return p.case(p.y.reshape(p.shape[0], len(order), size)[:, order].reshape(p.shape), PLACES)
+    return p.y.reshape(p.shape[0], len(order), size)[:, order].reshape(p.shape)
 
 
-def warps_exchanged(p: Product) -> Case:
+def warps_exchanged(p: Product) -> Matrix:
     """Fault: the result rows of two warps are exchanged when they are stored."""
     y = p.y
     y[:32] = np.vstack([y[16:32], y[:16]])
-    return p.case(y, PLACES)
+    return y
 
 
-def atoms_exchanged(p: Product) -> Case:
+def atoms_exchanged(p: Product) -> Matrix:
     """Fault: two blocks of 16 x 8 outputs (the D of one mma) are exchanged when they are stored."""
     y = p.y
     one = y[:16, :8].copy()
     y[:16, :8], y[48:64, 16:24] = y[48:64, 16:24], one
-    return p.case(y, PLACES)
+    return y
 
 
-def lanes_permuted(p: Product) -> Case:
+def lanes_permuted(p: Product) -> Matrix:
     """Fault: the accumulators of each lane are stored at the positions of another lane."""
     order, where = p.rng.permutation(32), accumulator_fragment(parse(MMA))
     y = p.y.reshape(-1, 16, p.shape[1] // 8, 8).swapaxes(1, 2)
     out = np.empty_like(y)
     out[..., where.rows, where.columns] = y[..., where.rows[order], where.columns[order]]
-    return p.case(out.swapaxes(1, 2).reshape(p.shape), PLACES)
+    return out.swapaxes(1, 2).reshape(p.shape)
 
 
-def stored_transposed(p: Product) -> Case:
-    """Fault: the product is stored column by column instead of row by row."""
-    return p.case(np.ascontiguousarray(p.y.T).reshape(p.shape), PLACES)
-
-
-def tiles_transposed(p: Product) -> Case:
+def tiles_transposed(p: Product) -> Matrix:
     """Fault: each tile of the result is stored transposed."""
     size = int(p.rng.choice([8, 16, 32]))
     tiles = p.y.reshape(-1, size, p.shape[1] // size, size)
-    return p.case(tiles.swapaxes(1, 3).reshape(p.shape), PLACES)
+    return tiles.swapaxes(1, 3).reshape(p.shape)
 
 
-def halves_exchanged(p: Product) -> Case:
-    """Fault: the left and the right half of the result are exchanged when they are stored."""
-    return p.case(np.roll(p.y, p.shape[1] // 2, 1), PLACES)
-
+#: Functions that return the result of a product as it is stored with the fault.
+STORED: dict[str, Callable[[Product], Matrix]] = {
+    "rows in blocks": blocks_of_rows,
+    "columns in blocks": blocks_of_columns,
+    "warps exchanged": warps_exchanged,
+    "atoms exchanged": atoms_exchanged,
+    "lanes permuted": lanes_permuted,
+    "stored transposed": lambda p: np.ascontiguousarray(p.y.T).reshape(p.shape),
+    "tiles transposed": tiles_transposed,
+    "halves exchanged": lambda p: np.roll(p.y, p.shape[1] // 2, 1),
+}
 
 # Faults that read operands from wrong positions.
 
@@ -103,13 +105,13 @@ def in_memory(
     return out.view(matrix.dtype).reshape(matrix.shape)
 
 
-def wrong_swizzle(p: Product) -> Case:
+def wrong_swizzle(p: Product) -> Matrix:
     """Fault: B is written to shared memory with one swizzle and read with another swizzle."""
     writer, reader = p.rng.choice(["none", "32B", "64B", "128B"], 2, replace=False)
     turned = np.ascontiguousarray(p.b.T)
     pitch = min(128, turned.shape[1] * turned.itemsize)
     wrong = in_memory(turned, pitch, SWIZZLES[writer].apply, SWIZZLES[reader].apply)
-    return p.case(p.times(p.a, wrong.T), READ)
+    return wrong.T
 
 
 def core_address(row: Matrix, byte: Matrix, leading: int, stride: int) -> Matrix:
@@ -117,17 +119,17 @@ def core_address(row: Matrix, byte: Matrix, leading: int, stride: int) -> Matrix
     return row // 8 * stride + byte // 16 * leading + row % 8 * 16 + byte % 16
 
 
-def offsets_exchanged(p: Product) -> Case:
+def offsets_exchanged(p: Product) -> Matrix:
     """Fault: leading and stride byte offset of the tiles of B are exchanged."""
     turned, pitch = np.ascontiguousarray(p.b.T), 32
     written, read = (
         lambda linear, stride=stride, leading=leading: core_address(linear // pitch, linear % pitch, leading, stride)
         for leading, stride in ((128, 256), (256, 128))
     )
-    return p.case(p.times(p.a, in_memory(turned, pitch, written, read).T), READ)
+    return in_memory(turned, pitch, written, read).T
 
 
-def core_for_linear(p: Product) -> Case:
+def core_for_linear(p: Product) -> Matrix:
     """Fault: B is written as core matrices and read row by row, or the reverse."""
     turned, pitch = np.ascontiguousarray(p.b.T), 64
 
@@ -135,31 +137,33 @@ def core_for_linear(p: Product) -> Case:
         return core_address(linear // pitch, linear % pitch, 128, 128 * pitch // 16)
 
     order = (core, lambda linear: linear) if p.rng.integers(0, 2) else (lambda linear: linear, core)
-    return p.case(p.times(p.a, in_memory(turned, pitch, *order).T), READ)
+    return in_memory(turned, pitch, *order).T
 
 
-def major_exchanged(p: Product) -> Case:
+def major_exchanged(p: Product) -> Matrix:
     """Fault: tiles of B are read in the wrong major order (K-major or MN-major)."""
     size, depth = (int(p.rng.choice([16, 32])) for _ in range(2))
     tiles = p.b.reshape(-1, depth, p.shape[1] // size, size).transpose(0, 2, 3, 1)
-    wrong = tiles.reshape(*tiles.shape[:2], depth, size).swapaxes(1, 2).reshape(p.b.shape)
-    return p.case(p.times(p.a, wrong), READ)
+    return tiles.reshape(*tiles.shape[:2], depth, size).swapaxes(1, 2).reshape(p.b.shape)
 
 
-def b_transposed(p: Product) -> Case:
-    """Fault: the memory of B is read as if B were stored transposed."""
-    wrong = np.ascontiguousarray(p.b).reshape(p.shape[1], -1).T
-    return p.case(p.times(p.a, np.ascontiguousarray(wrong)), READ)
-
-
-def k_tiles_in_other_order(p: Product) -> Case:
+def k_tiles_in_other_order(p: Product) -> Matrix:
     """Fault: the K tiles of B are read in a wrong order: exchanged in pairs, reversed, or one tile late."""
     size = int(p.rng.choice([64, 128])) if len(p.b) > 128 else 64
     order = np.arange(len(p.b) // size)
     order = [order ^ 1, order[::-1], np.maximum(order - 1, 0)][int(p.rng.integers(0, 3))]
-    wrong = p.b.reshape(-1, size, p.shape[1])[np.minimum(order, len(p.b) // size - 1)].reshape(p.b.shape)
-    return p.case(p.times(p.a, wrong), READ)
+    return p.b.reshape(-1, size, p.shape[1])[np.minimum(order, len(p.b) // size - 1)].reshape(p.b.shape)
 
+
+#: Functions that return B as it is read with the fault.
+READS: dict[str, Callable[[Product], Matrix]] = {
+    "wrong swizzle": wrong_swizzle,
+    "offsets exchanged": offsets_exchanged,
+    "B in core matrices read row by row, or the reverse": core_for_linear,
+    "K-major read as MN-major": major_exchanged,
+    "B transposed": lambda p: np.ascontiguousarray(np.ascontiguousarray(p.b).reshape(p.shape[1], -1).T),
+    "K tiles in another order": k_tiles_in_other_order,
+}
 
 # Metadata.
 
@@ -224,20 +228,8 @@ MANGLED: dict[str, Callable[[Random, Matrix], Matrix]] = {
 
 #: Faults by name: function that makes a case with the fault, and the properties that the random product must have.
 PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
-    "rows in blocks": (blocks_of_rows, {}),
-    "columns in blocks": (blocks_of_columns, {}),
-    "warps exchanged": (warps_exchanged, {}),
-    "atoms exchanged": (atoms_exchanged, {}),
-    "lanes permuted": (lanes_permuted, {}),
-    "stored transposed": (stored_transposed, {}),
-    "tiles transposed": (tiles_transposed, {}),
-    "halves exchanged": (halves_exchanged, {}),
-    "wrong swizzle": (wrong_swizzle, {}),
-    "offsets exchanged": (offsets_exchanged, {}),
-    "B in core matrices read row by row, or the reverse": (core_for_linear, {}),
-    "K-major read as MN-major": (major_exchanged, {}),
-    "B transposed": (b_transposed, {}),
-    "K tiles in another order": (k_tiles_in_other_order, {}),
+    **{name: (lambda p, stored=stored: p.case(stored(p), PLACES), {}) for name, stored in STORED.items()},
+    **{name: (lambda p, read=read: p.case(p.times(p.a, read(p)), READ), {}) for name, read in READS.items()},
     **{
         name: (
             lambda p, change=change: with_metadata(p, change),
@@ -250,12 +242,10 @@ PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
     "beyond the end": (values.beyond_the_end, {"way": {}}),
     "accumulator not kept": (values.not_kept, {"way": {}}),
     "accumulator not cleared": (values.not_cleared, {"way": {}}),
-    "scale of another column": (values.scale_of_another_column, {"fmt": "f16"}),
-    "scale mod 64": (values.scale_mod_64, {"fmt": "e4m3"}),
-    "bias mod 64": (values.bias_mod_64, {"fmt": "bf16"}),
-    "scale of another row": (values.scale_of_another_row, {"fmt": "f16"}),
-    "scale ignored": (values.scale_ignored, {"fmt": "f16"}),
-    "scale twice": (values.scale_twice, {"fmt": "e5m2"}),
+    **{
+        name: (lambda p, of=of, change=change: values.scaled_otherwise(p, of, change), {"fmt": fmt})
+        for name, (of, change, fmt) in values.SCALED.items()
+    },
     "C ignored or twice": (values.c_otherwise, {"fmt": "f16"}),
     **{
         name: (lambda p, change=change: values.block_scaled(p, change), {"fmt": "e4m3", "way": {}})

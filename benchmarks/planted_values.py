@@ -60,43 +60,28 @@ def not_cleared(p: Product) -> Case:
 # Faults in scales and addends.
 
 
-def scale_of_another_column(p: Product) -> Case:
-    """Fault: the scale of another column is applied."""
-    scale = p.rng.uniform(0.5, 2, p.shape[1]).astype(np.float32)
-    wrong = np.roll(scale, int(p.rng.choice([1, 8, -1])))
-    return p.case(p.times(p.a, p.b, scale_b=wrong), "scale", scale_b=scale)
+def scaled_otherwise(p: Product, name: str, change: Callable[[Random, Matrix], Matrix | None]) -> Case:
+    """Fault: the function `change` changes the scales of rows (``scale_a``) or columns (``scale_b``), or the bias."""
+    size = (p.shape[0], 1) if name == "scale_a" else (p.shape[1],)
+    drawn = 8 * p.rng.standard_normal(size) if name == "bias" else p.rng.uniform(0.5, 2, size)
+    values = drawn.astype(np.float32)
+    return p.case(p.times(p.a, p.b, **{name: change(p.rng, values)}), name.partition("_")[0], **{name: values})
 
 
-def scale_mod_64(p: Product) -> Case:
-    """Fault: column n gets the scale of column n mod 64."""
-    scale = p.rng.uniform(0.5, 2, p.shape[1]).astype(np.float32)
-    size = 64 if p.shape[1] > 64 else p.shape[1] // 2
-    return p.case(p.times(p.a, p.b, scale_b=scale[np.arange(p.shape[1]) % size]), "scale", scale_b=scale)
+def mod_64(rng: Random, values: Matrix) -> Matrix:
+    """Fault: column n gets the value of column n mod 64, or of a half of the columns if there are at most 64."""
+    return values[np.arange(len(values)) % (64 if len(values) > 64 else len(values) // 2)]
 
 
-def bias_mod_64(p: Product) -> Case:
-    """Fault: column n gets the bias of column n mod 64."""
-    bias = p.rng.standard_normal(p.shape[1]).astype(np.float32) * np.float32(8)
-    size = 64 if p.shape[1] > 64 else p.shape[1] // 2
-    return p.case(p.times(p.a, p.b, bias=bias[np.arange(p.shape[1]) % size]), "bias", bias=bias)
-
-
-def scale_of_another_row(p: Product) -> Case:
-    """Fault: the row scales are permuted, so that rows are multiplied by the scales of other rows."""
-    scale = p.rng.uniform(0.5, 2, (p.shape[0], 1)).astype(np.float32)
-    return p.case(p.times(p.a, p.b, scale_a=scale[p.rng.permutation(len(scale))]), "scale", scale_a=scale)
-
-
-def scale_ignored(p: Product) -> Case:
-    """Fault: no scale is applied."""
-    scale = p.rng.uniform(0.5, 2, p.shape[1]).astype(np.float32)
-    return p.case(p.y, "scale", scale_b=scale)
-
-
-def scale_twice(p: Product) -> Case:
-    """Fault: a scale is applied twice."""
-    scale = p.rng.uniform(0.5, 2, (p.shape[0], 1)).astype(np.float32)
-    return p.case(p.times(p.a, p.b, scale_a=scale * scale), "scale", scale_a=scale)
+#: Changes of scales and bias: name of the changed option of :func:`sptc.gemm`, change, and format of the product.
+SCALED: dict[str, tuple[str, Callable[[Random, Matrix], Matrix | None], str]] = {
+    "scale of another column": ("scale_b", lambda rng, s: np.roll(s, int(rng.choice([1, 8, -1]))), "f16"),
+    "scale mod 64": ("scale_b", mod_64, "e4m3"),
+    "bias mod 64": ("bias", mod_64, "bf16"),
+    "scale of another row": ("scale_a", lambda rng, s: s[rng.permutation(len(s))], "f16"),
+    "scale ignored": ("scale_b", lambda rng, s: None, "f16"),
+    "scale twice": ("scale_a", lambda rng, s: s * s, "e5m2"),
+}
 
 
 def c_otherwise(p: Product) -> Case:

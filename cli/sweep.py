@@ -1,6 +1,7 @@
 """``sptc sweep``: list area and throughput of units for a grid of datapath configurations."""
 
 import argparse
+from itertools import product
 
 from ..infra.pools import cores
 from ..rtl.config import PRESETS, CoreConfig
@@ -42,20 +43,15 @@ def add_parser(commands: Commands) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     from ..synth.recipe import Recipe
-    from ..synth.sweep import Grid, sweep
+    from ..synth.sweep import Place, sweep
     from ..synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table
 
     recipe = Recipe(library=library_of(options), combinational=options.combinational, orders=orders_of(options))
-    grid = Grid(
-        formats=tuple(dict.fromkeys(options.formats)),
-        alignments=tuple(dict.fromkeys(options.alignment)),
-        step_bytes=tuple(dict.fromkeys(options.step_bytes)),
-        muxes=tuple(dict.fromkeys(options.mux)),
-        cuts=tuple(dict.fromkeys(options.cuts)),
-        sparse=(True, False) if options.compare_dense else (not options.dense,),
-    )
+    axes = (options.formats, options.alignment, options.step_bytes, options.mux, options.cuts)
+    kinds = (True, False) if options.compare_dense else (not options.dense,)
+    places = [Place(*values) for values in product(*map(dict.fromkeys, axes), kinds)]
     with progress_bar("point", "sptc sweep") as progress:
-        points = sweep(grid, recipe, jobs=options.jobs or cores(), scheduler=options.scheduler, progress=progress)
+        points = sweep(places, recipe, jobs=options.jobs or cores(), scheduler=options.scheduler, progress=progress)
     print_result(options, sweep_as_dict(points, recipe), sweep_table(points, recipe))
     if options.plot:
         plot_sweep(points, recipe, options.plot)

@@ -1,5 +1,7 @@
 """Measure the cycles of instructions on the GPU of this machine, in cycles of the SM clock."""
 
+import csv
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -13,9 +15,8 @@ from ..isa.instructions import Instruction, every_instruction
 from ..isa.timing import is_sequence
 from .device import device, load_cupy, load_kernel
 from .loops import ENTRY, WORDS, Loop, kernel
-from .tables import written
 
-__all__ = ["COLUMNS", "ELEMENTS", "Cycles", "arrangements", "beside_each_other", "chosen", "measure", "table"]
+__all__ = ["ELEMENTS", "Cycles", "arrangements", "beside_each_other", "chosen", "measure", "table", "written"]
 
 #: Numbers of iterations of a short and of a long run. The difference of their cycles excludes start and end of a run.
 _TIMES = (64, 192)
@@ -163,3 +164,13 @@ def table(about: str, measured: Iterable[Cycles]) -> str:
         return [loop.instruction, *of_memory, *loop.transposed, *repeated, *others, f"{one.cycles:.3f}"]
 
     return written(about, COLUMNS, map(row, measured))
+
+
+def written(about: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return CSV text: the line `about` that describes the GPU, then the column names, then the rows."""
+    text = io.StringIO(newline="")
+    text.write(f"# {about}\n")
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(columns)
+    lines.writerows(rows)
+    return text.getvalue()

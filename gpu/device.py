@@ -70,45 +70,24 @@ def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Register
         raise BackendError(f"the requested architecture is {arch}, but the GPU, {gpu.name}, is {gpu.arch}")
     cupy = load_cupy()
     arrays = {name: np.ascontiguousarray(array) for name, array in held.arrays.items()}
-    image_bytes = 0
+    cases, threads, image_bytes = len(arrays["c"]), instruction.threads, 0
     if instruction.family == "wgmma":
-        arrays["b"], image_bytes = _words(arrays["b"])
+        image = np.pad(arrays["b"], ((0, 0), (0, -arrays["b"].shape[1] % _WORD_BYTES)))
+        arrays["b"], image_bytes = image.view(np.uint32), image.shape[1]
     try:
         function = _function(instruction, gpu.arch, held.immediates)
         if image_bytes:
             function.max_dynamic_shared_size_bytes = image_bytes
-        return _launch(cupy, function, instruction, arrays, held.descriptors, image_bytes)
+        memory = {name: cupy.asarray(array) for name, array in arrays.items()}
+        d = cupy.empty((cases, threads, accumulator_fragment(instruction).registers), cupy.uint32)
+        places = [memory[name].data.ptr if name in memory else 0 for name in ("a", "b", "c", "e", "scale_a", "scale_b")]
+        pointers = [np.uint64(place) for place in (*places, d.data.ptr, *held.descriptors)]
+        words = (*pointers, np.uint32(image_bytes), np.uint32(cases * threads))
+        function((-(-cases * threads // _CTA_THREADS),), (_CTA_THREADS,), words, shared_mem=image_bytes)
+        result: Registers = cupy.asnumpy(d)
     except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
         raise BackendError(f"the GPU, {gpu.name} with CUDA {gpu.cuda}, does not run {instruction} ({error})") from None
-
-
-def _launch(
-    cupy: Any,
-    function: Any,
-    instruction: Instruction,
-    arrays: dict[str, NDArray[Any]],
-    descriptors: tuple[int, int],
-    image_bytes: int,
-) -> Registers:
-    """Copy the operands of all cases to the GPU, run the kernel on them, and return D."""
-    cases, threads = len(arrays["c"]), instruction.threads
-    memory = {name: cupy.asarray(array) for name, array in arrays.items()}
-    d = cupy.empty((cases, threads, accumulator_fragment(instruction).registers), cupy.uint32)
-    places = [memory[name].data.ptr if name in memory else 0 for name in ("a", "b", "c", "e", "scale_a", "scale_b")]
-    pointers = [np.uint64(place) for place in (*places, d.data.ptr, *descriptors)]
-    ctas = -(-cases * threads // _CTA_THREADS)
-    words = (*pointers, np.uint32(image_bytes), np.uint32(cases * threads))
-    function((ctas,), (_CTA_THREADS,), words, shared_mem=image_bytes)
-    result: Registers = cupy.asnumpy(d)
     return result
-
-
-def _words(image: NDArray[np.uint8]) -> tuple[Registers, int]:
-    """Return shared-memory images as 32-bit words with padding, and the number of bytes per image."""
-    size = -(-image.shape[-1] // _WORD_BYTES) * _WORD_BYTES
-    padded = np.zeros((len(image), size), np.uint8)
-    padded[:, : image.shape[-1]] = image
-    return padded.view(np.uint32), size
 
 
 @lru_cache(maxsize=1024)

@@ -15,12 +15,11 @@ import numpy as np
 
 from ..errors import BackendError
 from ..isa.instructions import Instruction, every_instruction
-from .cycles import ELEMENTS
+from .cycles import ELEMENTS, written
 from .device import device, load_cupy, load_kernel
 from .distributions import DISTRIBUTIONS, operands
 from .loops import ENTRY, WORDS, Loop, kernel
 from .power import EnergyCounter
-from .tables import written
 
 __all__ = ["COLUMNS", "Energy", "Meter", "Work", "table", "works"]
 

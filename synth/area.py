@@ -241,7 +241,6 @@ class _Plan:
         self.requests["between"] = (between, self._plain)
 
     def add_formats(self) -> None:
-        """Plan, for each element format, a measurement of the dot-product unit without this format."""
         self._formats = self._config.formats
         for word in self._formats:
             try:
@@ -252,7 +251,6 @@ class _Plan:
                 self.requests[f"without {word}"] = (self._unit(fewer), self._plain)
 
     def survey(self, measurements: Mapping[str, Measurement], seconds: float) -> Survey:
-        """Build the survey from the measurements, which have the names of the planned netlists."""
         return Survey(
             config=self._config,
             recipe=self._plain,

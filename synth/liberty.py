@@ -158,7 +158,6 @@ class Library:
             raise FileError(f"{self.name} has a cell or pin {shown(name)}, which is no Verilog identifier") from None
 
     def _area(self, cell: str, word: str) -> float:
-        """Return the area of a cell, in the library's unit."""
         try:
             area = finite(word)
         except ValueError:

@@ -35,11 +35,7 @@ _STATEMENT = re.compile(
 _WORD = re.compile(r'"([^"]*)"|([^\s,"\\]+)')
 #: Maximum nesting depth of groups. Groups of real libraries have at most 6 levels.
 _DEEPEST = 20
-_OPENERS: dict[bytes, Any] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ": lzma.open,
-}
+_OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 #: Names of header statements that must have the same value in all files.
 _HEADER = ("time_unit", "voltage_unit", "leakage_power_unit", "nom_voltage", "nom_temperature", "nom_process")
 

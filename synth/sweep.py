@@ -1,8 +1,8 @@
-"""Sweeps over grids of configurations: area and throughput of a dot-product unit for each configuration."""
+"""Sweeps over configurations: area and throughput of a dot-product unit for each configuration."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 
 from ..errors import Error
@@ -11,7 +11,7 @@ from .netlist import unit
 from .price import Measurement, measure, workers
 from .recipe import Recipe
 
-__all__ = ["Grid", "Place", "Point", "points", "sweep"]
+__all__ = ["Place", "Point", "point_at", "sweep"]
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,6 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Grid of configurations, given by the values on each axis."""
-
-    #: Values on each axis of the grid. The axes are the fields of :class:`Place`.
-    formats: Sequence[tuple[str, ...]]
-    alignments: Sequence[int]
-    step_bytes: Sequence[int]
-    muxes: Sequence[str]
-    cuts: Sequence[tuple[str, ...]]
-    sparse: Sequence[bool] = (True,)
-
-
-@dataclass(frozen=True)
 class Point:
     """A point of a grid, with its configuration and the measurement of its dot-product unit."""
 
@@ -81,13 +68,8 @@ class Point:
         return {name: 1000 * count / self.measurement.longest for name, count in self.products.items()}
 
 
-def points(grid: Grid) -> list[Point]:
-    """Return the points of a grid in order. The last axis varies fastest."""
-    axes = (grid.formats, grid.alignments, grid.step_bytes, grid.muxes, grid.cuts, grid.sparse)
-    return [_point(Place(*values)) for values in product(*axes)]
-
-
-def _point(place: Place) -> Point:
+def point_at(place: Place) -> Point:
+    """Return the point with these coordinates, not yet measured."""
     try:
         config = CoreConfig(
             name=str(place),
@@ -107,19 +89,19 @@ def _point(place: Place) -> Point:
 
 
 def sweep(
-    grid: Grid,
+    places: Sequence[Place],
     recipe: Recipe,
     *,
     jobs: int = 1,
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Point]:
-    """Measure the dot-product unit at every point of a grid. The results are in the order of the points.
+    """Measure the dot-product unit at every point of a grid. The results are in the order of the places.
 
     Parameters
     ----------
-    grid, recipe : Grid, Recipe
-        The grid, and the synthesis recipe, which includes the library, so that remote workers need no file.
+    places, recipe : sequence of Place, Recipe
+        The points, and the synthesis recipe, which includes the library, so that remote workers need no file.
     jobs, scheduler : int, str
         Number of processes on this machine, or address of a Dask scheduler whose workers are used instead.
     progress : callable
@@ -132,7 +114,7 @@ def sweep(
     Error
         No point has a valid configuration.
     """
-    swept = points(grid)
+    swept = [*map(point_at, places)]
     valid = [place for place, point in enumerate(swept) if point.config]
     if not valid:
         raise Error(f"no point of the grid is a valid configuration; at {swept[0]}, {swept[0].refusal}")

@@ -7,16 +7,7 @@ from typing import Any
 
 from .plot import Spot, axis_of, plot_spots
 from .recipe import Recipe
-from .report import (
-    about,
-    columns,
-    headers,
-    heading,
-    measured_as_dict,
-    scatter,
-    seconds,
-    values,
-)
+from .report import about, columns, headers, heading, measured_as_dict, scatter, seconds, values
 from .sweep import Point
 
 __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
@@ -92,7 +83,6 @@ def plot_sweep(points: Sequence[Point], recipe: Recipe, path: Path) -> None:
 
 
 def _range(counts: Mapping[str, float], decimals: int) -> str:
-    """Format a range of numbers as text, from the smallest to the largest."""
     if not counts:
         return "-"
     ends = dict.fromkeys(f"{end(counts.values()):.{decimals}f}" for end in (min, max))

@@ -34,9 +34,7 @@ class Settings:
     top: str  #: Name of the top module under test, a key of :data:`TOPS`
     items: int  #: Number of random vectors, steps, tiles or instructions per test, depending on the top module
     coverage: str = ""  #: Path of the file that collects functional coverage; empty for none
-    #: Path of the file with the test program, which :meth:`write_program` writes. For the fault regression of a CTA,
-    #: path of the folder that :func:`~sptc.sim.engine.tcgen05_commands.write_programs` wrote.
-    jobs: str = ""
+    jobs: str = ""  #: Path of the file with the test program, which :meth:`write_program` writes
     #: Rows and columns of the array of dot-product units. The default is one row of two units, which contains every
     #: kind of unit.
     array: tuple[int, int] = (1, 2)

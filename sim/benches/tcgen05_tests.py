@@ -53,7 +53,6 @@ class _Instructions:
         self.reads = self.columns = 0
 
     def drive(self, offer: bool, reset: bool) -> None:
-        """Drive the inputs of the command stream for the next cycle."""
         if self.offered is None and offer and not reset and self._next < len(self._work.tasks):
             self.offered = self._work.tasks[self._next]
             self._next += 1
@@ -61,7 +60,6 @@ class _Instructions:
         self._top.i__valid.value = int(self.offered is not None and not reset)
 
     def take(self) -> None:
-        """Record the command that is accepted in this cycle."""
         task = self.offered
         assert task
         self.offered = None

@@ -53,7 +53,6 @@ class _Instructions:
         self._halves: dict[int, Job] = {}
 
     def drive(self, offer: bool, offer_panel: bool, reset: bool) -> None:
-        """Drive the command and accumulator inputs of the warpgroup for the next cycle."""
         top = self._top
         if self.offered is None and offer and not reset and not self.finished:
             self.offered = next(self._commands, None)
@@ -130,7 +129,6 @@ class _Beside:
         self.core = 0
 
     def drive(self, offer: bool, take: bool, reset: bool) -> None:
-        """Drive the ``mma`` inputs of the warpgroup for the next cycle."""
         if self.offered is None and offer and not reset:
             self.offered, self.core = next(self._items), int(self._rng.integers(WARPS))
             self._top.mma__payload.value = self.offered.payload | self.core << mma_layout()["core"].offset

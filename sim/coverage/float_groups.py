@@ -49,7 +49,6 @@ _TINY_SUM = Need(
 
 
 def _bin(values: Function, guard: Function, label: str, case: Function, *needs: Need) -> Bin:
-    """Return a bin that is hit where its condition `case` on `values` and the common `guard` hold."""
     return Bin(label, lambda s: case(values(s)) & guard(s), needs)
 
 
@@ -257,9 +256,7 @@ _E_MAX_SOURCES = (
     Bin("the accumulator alone", lambda s: ~s.sets_e_max.any(axis=0) & s.c_sets_e_max),
     Bin("a term and the accumulator", lambda s: s.sets_e_max.any(axis=0) & s.c_sets_e_max),
     Bin(
-        "e_zero, above every term",
-        lambda s: s.nonzero & ~s.sets_e_max.any(axis=0) & ~s.c_sets_e_max,
-        (_BELOW_E_ZERO,),
+        "e_zero, above every term", lambda s: s.nonzero & ~s.sets_e_max.any(axis=0) & ~s.c_sets_e_max, (_BELOW_E_ZERO,)
     ),
     Bin("e_zero, every term zero", lambda s: ~s.nonzero),
 )

@@ -60,10 +60,7 @@ class CInstruction(ctypes.Structure):
 class CArray(ctypes.Structure):
     """C structure ``Array`` of ``drivers/warpgroup.cpp``: the ``mma`` instructions for one tensor core."""
 
-    _fields_ = (
-        ("instructions", ctypes.POINTER(CInstruction)),
-        *members(ctypes.c_int32, "count", "issued", "answered"),
-    )
+    _fields_ = (("instructions", ctypes.POINTER(CInstruction)), *members(ctypes.c_int32, "count", "issued", "answered"))
 
 
 class CWork(ctypes.Structure):

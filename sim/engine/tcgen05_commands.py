@@ -1,9 +1,7 @@
-"""Commands for the compiled tensor cores of a CTA or a CTA pair, results of a run, and files of test programs."""
+"""Commands for the compiled tensor cores of a CTA or a CTA pair, results of a run, and test programs."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from ...rtl.warp import ScaleSizeCode
 from .ports import payload_words
 from .steps import control_word
 
-__all__ = ["COMMIT", "CtaCommand", "CtaProgram", "CtaRun", "cta_command", "read_programs", "write_programs"]
+__all__ = ["COMMIT", "CtaCommand", "CtaProgram", "CtaRun", "cta_command"]
 
 #: Descriptor bits for features of shared memory that the RTL lacks: 32-byte atoms and absolute leading addresses.
 _NOT_BUILT = 1 << 61 | 1 << 52
@@ -31,8 +29,6 @@ _SELECTORS = 2
 _COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
 #: Smallest value of a shared-memory descriptor. A smaller value of operand `a` is an address in tensor memory.
 _SMALLEST_DESCRIPTOR = 1 << 46
-#: Members of a test program that are arrays.
-_ARRAYS = ("tmem", "smem", "expected", "flags")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,30 +77,6 @@ class CtaProgram:
     #: Expected undefined-nibble flags of every written panel (eight columns) of D, in order; shape (2, panels, 128,
     #: 16).
     flags: NDArray[np.bool_]
-
-
-def write_programs(folder: Path, programs: Iterable[CtaProgram]) -> None:
-    """Write test programs to a new folder, one file each, in NumPy's npz format."""
-    folder.mkdir(parents=True)
-    for number, program in enumerate(programs):
-        np.savez(
-            folder / f"{number:03}.npz",
-            payloads=[command.payloads[0] for command in program.commands],
-            columns=[command.n for command in program.commands],
-            **{name: getattr(program, name) for name in _ARRAYS},
-        )
-
-
-def read_programs(folder: Path) -> Iterator[CtaProgram]:
-    """Yield the test programs that :func:`write_programs` wrote to a folder."""
-    layout = tcgen05_layout()
-    for path in sorted(folder.iterdir()):
-        with np.load(path) as arrays:
-            commands = []
-            for payload, n in zip(arrays["payloads"], arrays["columns"].tolist(), strict=True):
-                view = layout.from_bits(int.from_bytes(payload.tobytes(), "little"))
-                commands.append(CtaCommand({str(name): view[name] for name, _ in layout if name != "odd"}, n))
-            yield CtaProgram(commands, *(arrays[name] for name in _ARRAYS))
 
 
 COMMIT = CtaCommand({"operation": CtaOperation.COMMIT})

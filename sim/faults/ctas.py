@@ -4,6 +4,7 @@ The faults are in the first CTA of a pair; the second one is correct. A fault sh
 outputs of either CTA that differ in any cycle from those without the fault.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from ..benches.settings import Settings
 from ..engine.compiled_tcgen05 import CtaModel, cta_constants, run_ctas
 from ..engine.echo import ECHOING_PORTS, echoing_arrays
 from ..engine.ports import clocked_ports
-from ..engine.tcgen05_commands import CtaProgram, CtaRun, read_programs
+from ..engine.tcgen05_commands import CtaProgram, CtaRun
 from .assumptions import AssumedArray, AssumedStream, assumed_control
 from .compiled import TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
@@ -59,7 +60,9 @@ class _Run(NamedTuple):
 class CtaRegression:
     """Fault regression of a CTA's tensor cores; runs :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram` objects."""
 
-    def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
+    def __init__(
+        self, settings: Settings, faults: int, seed: int, folder: Path, programs: Iterable[CtaProgram]
+    ) -> None:
         rng = np.random.default_rng(seed)
         config = replace(settings.config, rows=TCGEN05_ARRAY.rows, columns=TCGEN05_ARRAY.columns)
         stand_in = echoing_arrays(config)
@@ -73,7 +76,7 @@ class CtaRegression:
         #: early precedes each of the two.
         self._runs = [
             self._recorded(program, pattern, cycles)
-            for program in (_of_lanes(program, lanes) for program in read_programs(Path(settings.jobs)))
+            for program in (_of_lanes(program, lanes) for program in programs)
             for pattern in (always, gaps)
             for cycles in (1 + int(rng.integers(_CUT_SHORT)), None)
         ]
@@ -115,7 +118,6 @@ def _design(settings: Settings, config: CoreConfig) -> AssumedStream:
 
 
 def _of_lanes(program: CtaProgram, lanes: int) -> CtaProgram:
-    """Return a program with only the first lanes of tensor memory."""
     return replace(
         program,
         tmem=np.ascontiguousarray(program.tmem[:, :lanes]),
@@ -125,7 +127,6 @@ def _of_lanes(program: CtaProgram, lanes: int) -> CtaProgram:
 
 
 def _is_right(actual: CtaRun, program: CtaProgram) -> bool:
-    """Return whether a run has the expected results."""
     commits = sum(not command.n for command in program.commands)
     return (
         bool((actual.tmem == program.expected).all())

@@ -125,7 +125,6 @@ class _Proofs:
             self._pipeline = None
 
     def verdict(self, fault: Fault) -> Verdict:
-        """Decide whether the fault can change an output."""
         verdict = Verdict.UNDECIDED
         if self._pipeline and _ENABLE not in fault.command:
             verdict = self._by_cases(fault, self._pipeline)
@@ -177,7 +176,6 @@ class _Proofs:
         return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in chosen)
 
     def _is_proved(self, slices: Slices, claim: Claim) -> bool:
-        """Return whether one of the searches proves the claim."""
         for commands, share in zip(_SEARCHES, _SHARES, strict=True):
             verdict = self._search(slices, [claim], commands, self._timeout * share)
             if verdict is Verdict.EQUIVALENT or (verdict is Verdict.TOLD_APART and commands == _SEARCHES[0]):
@@ -195,7 +193,6 @@ class _Proofs:
         all_assumed: bool = False,
         depth: int | None = None,
     ) -> Verdict:
-        """Search for a proof of the claims and for a difference."""
         slices.write(self._place / "slice.aig", claims, fixed or {}, all_assumed=all_assumed, depth=depth)
         limited = commands.format(seconds=max(1, int(seconds)))
         try:

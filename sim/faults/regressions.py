@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,15 +51,17 @@ class Regression(Protocol):
         """Return the number of vectors, steps or items before the fault is detected, None if it is not detected."""
 
 
-def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regression:
+def regression(settings: Settings, faults: int, seed: int, folder: Path, *program: Any) -> Regression:
     """Insert faults into a top module, build it in a folder, and draw its test vectors.
 
-    The settings give the number of input vectors per component, or of steps, tiles or instructions of the top module.
+    The settings give the number of input vectors per component, or of steps, tiles or instructions of the top module. A
+    warpgroup and a CTA get a test program instead: a list of :class:`~sptc.sim.benches.warpgroup_items.Job`, or
+    :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram` objects.
     The faults are divided among the components of the top module in proportion to their areas. All random draws use
     `seed`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    return _REGRESSIONS[settings.top](settings, faults, seed, folder)
+    return _REGRESSIONS[settings.top](settings, faults, seed, folder, *program)
 
 
 class _Components:
@@ -153,7 +155,7 @@ class _Row:
         return None
 
 
-_REGRESSIONS: dict[str, Callable[[Settings, int, int, Path], Regression]] = {
+_REGRESSIONS: dict[str, Callable[..., Regression]] = {
     "components": _Components,
     "row": _Row,
     "core": StreamRegression,

@@ -66,7 +66,9 @@ class Slices:
         #: All assumptions, and those of every slice.
         self._all_assumptions = [one for literal in graph.assumptions for one in graph.conjuncts(literal)]
         self._assumptions = [one for one in self._all_assumptions if len(self._cone([one])) <= _LARGEST_ASSUMPTION]
-        self._shared = self._cone(self._read_by_many() + self._assumptions)
+        nodes = range(graph.registers, len(graph))
+        read_by_many = [2 * node for node in nodes if len(graph.readers[node]) >= _MANY_READERS]
+        self._shared = self._cone(read_by_many + self._assumptions)
 
     def claims_about(self, number: int, cycles: int | None) -> list[Claim]:
         """Select a fault, and return claims that together mean that it has no effect.
@@ -142,14 +144,7 @@ class Slices:
         lines = [f"aig {sizes}", *following, same ^ 1, *map(renamed, assumptions)]
         path.write_bytes("".join(f"{line}\n" for line in lines).encode() + body)
 
-    def _read_by_many(self) -> list[int]:
-        """Return the literals of registers and gates that feed many nodes."""
-        graph = self._graph
-        nodes = range(graph.registers, len(graph))
-        return [2 * node for node in nodes if len(graph.readers[node]) >= _MANY_READERS]
-
     def _faulty(self, literal: int) -> int:
-        """Return the literal of a signal in the copy with the fault."""
         node = literal >> 1
         if node == self._active:
             return 1 ^ literal & 1

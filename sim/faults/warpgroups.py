@@ -52,9 +52,8 @@ _COMPONENTS = {
 class WarpgroupRegression:
     """Fault regression of a warpgroup with faults outside its warps; the regression of a warp covers faults inside."""
 
-    def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
+    def __init__(self, settings: Settings, faults: int, seed: int, folder: Path, jobs: list[Job]) -> None:
         rng, config = np.random.default_rng(seed), settings.config
-        jobs: list[Job] = settings.read_program()[: settings.items]
         registers = _registers(config.warp_blocks)
         pace, panels = 2 * config.warp_blocks, sum(len(job.panels) for job in jobs)
         design = _design(settings, registers)
@@ -113,7 +112,6 @@ class WarpgroupRegression:
         return self._model.run_driver(work)
 
     def _work(self, issued: list[Command], pattern: NDArray[np.uint16], registers: RegisterCycles, pace: int) -> CWork:
-        """Return the work of a run: commands, a pattern of events, and time limits."""
         described = (CCommand * len(issued))()
         for command, record in zip(issued, described, strict=True):
             self._describe(command, record, registers)

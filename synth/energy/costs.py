@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .electrical import ElectricalCell, ElectricalLibrary
+from .electrical import ElectricalCell
 from .netlist import Bit, CellLibrary, MappedNetlist, levels_of
 from .stages import INPUTS
 
@@ -26,13 +26,12 @@ class Activity:
 
 @dataclass(frozen=True)
 class Costs:
-    """Energy per toggle of every net in a netlist, with clock and leakage data."""
+    """Energy per toggle of every net in a netlist, with clock data."""
 
     of_net: Mapping[Bit, Mapping[str, float]]  #: Energy per toggle in pJ, by net and by stage of the datapath
     clock: frozenset[Bit]  #: Clock nets, which rise and fall in every cycle
     #: One entry for each register: the nets that it drives, and its clock energy per cycle in pJ.
     clocked: tuple[tuple[tuple[Bit, ...], float], ...]
-    leakage: float  #: Leakage power of all cells in nW
 
     def of(self, activity: Activity) -> dict[str, float]:
         """Return the energy per cycle in pJ, for each stage of the datapath."""
@@ -55,7 +54,6 @@ def costs_of(
     *,
     inside: Mapping[str, MappedNetlist] | None = None,
     outside: Mapping[Bit, float] | None = None,
-    clock: str = "clk",
 ) -> Costs:
     """Return the energy per toggle of every net of a netlist.
 
@@ -71,18 +69,16 @@ def costs_of(
     its outputs charges outside the box, and the charging of its input nets is omitted, because it is counted in the
     netlist outside. The energy of the clock nets is counted in the stages of the cells that they reach.
     """
-    electrical = cells.electrical
-    loads = net_loads(netlist, electrical, inside)
+    loads = net_loads(netlist, cells, inside)
     for net, load in (outside or {}).items():
         loads[net] = loads.get(net, 0.0) + load
     slews = transition_times(netlist, cells, loads)
-    clocks = frozenset(netlist.inputs.get(clock, []))
-    half = electrical.voltage**2 / 2
+    clocks = frozenset(netlist.inputs.get("clk", []))
+    half = cells.voltage**2 / 2
     of_net: dict[Bit, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    clocked, leakage = [], 0.0
+    clocked = []
     for name, (kind, pins) in netlist.cells.items():
-        cell, stage = electrical.cells[kind], stages[name]
-        leakage += cell.leakage * electrical.leakage_nanowatts
+        cell, stage = cells.electrical[kind], stages[name]
         if cell.clock:
             driven = tuple(net for pin, net in pins.items() if cell.pins[pin].transitions)
             edge = _of_toggle(cell, cell.clock, pins, loads, slews) + half * cell.pins[cell.clock].capacitance
@@ -98,7 +94,7 @@ def costs_of(
     for nets in () if outside is not None else netlist.inputs.values():
         for net in {*nets} - clocks:
             of_net[net][INPUTS] += half * loads.get(net, 0.0)
-    return Costs(of_net, clocks, tuple(clocked), leakage)
+    return Costs(of_net, clocks, tuple(clocked))
 
 
 def _of_toggle(
@@ -115,16 +111,16 @@ def _of_toggle(
 
 
 def net_loads(
-    netlist: MappedNetlist, electrical: ElectricalLibrary, inside: Mapping[str, MappedNetlist] | None = None
+    netlist: MappedNetlist, cells: CellLibrary, inside: Mapping[str, MappedNetlist] | None = None
 ) -> dict[Bit, float]:
     """Return the total pin capacitance of each net in pF. Pins in boxes count if the box's netlist is given."""
     loads: dict[Bit, float] = defaultdict(float)
     for kind, pins in netlist.cells.values():
         for pin, net in pins.items():
             if not isinstance(net, str):
-                loads[net] += electrical.cells[kind].pins[pin].capacitance
+                loads[net] += cells.electrical[kind].pins[pin].capacitance
     inside = inside or {}
-    within = {name: net_loads(part, electrical) for name, part in inside.items()}
+    within = {name: net_loads(part, cells) for name, part in inside.items()}
     for box in netlist.boxes.values() if inside else ():
         for port, nets in inside[box.module].inputs.items():
             for net, outside in zip(nets, box.ports[port], strict=True):
@@ -139,7 +135,7 @@ def transition_times(netlist: MappedNetlist, cells: CellLibrary, loads: Mapping[
     for name in [*registers, *levels_of(netlist, cells)]:
         kind, pins = netlist.cells[name]
         for pin, net in pins.items():
-            arcs = cells.electrical.cells[kind].pins[pin].transitions
+            arcs = cells.electrical[kind].pins[pin].transitions
             if not arcs or isinstance(net, str):
                 continue
             longest = dict.fromkeys(_EDGES, 0.0)

@@ -4,6 +4,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from ..functions import computing
 from ..liberty import Library, finite
 from ..liberty_text import Group
 
-__all__ = ["ElectricalCell", "ElectricalLibrary", "ElectricalPin", "EnergyArc", "Table"]
+__all__ = ["CellLibrary", "ElectricalCell", "ElectricalPin", "EnergyArc", "Table"]
 
 _LOADS = ("total_output_net_capacitance",)
 _SLEWS = ("input_net_transition", "input_transition_time")
@@ -85,10 +86,9 @@ class ElectricalPin:
 
 @dataclass(frozen=True)
 class ElectricalCell:
-    """Electrical data of one library cell: pins, leakage and, for a register, its data and clock pin."""
+    """Electrical data of one library cell: pins and, for a register, its data and clock pin."""
 
     pins: Mapping[str, ElectricalPin]  #: Pins of the cell, by name
-    leakage: float  #: Leakage power of the cell, in the library's unit of leakage power
     #: Names of a register's data pin and clock pin. Both are empty for other cells.
     data: str = ""
     clock: str = ""
@@ -98,20 +98,19 @@ class ElectricalCell:
 
 
 @dataclass(frozen=True)
-class ElectricalLibrary:
-    """Electrical data of a cell library."""
+class CellLibrary:
+    """A cell library: logic functions and electrical data of its cells."""
 
-    name: str  #: Name of the liberty file
+    library: Library  #: Logic functions of the library's cells
     voltage: float  #: Supply voltage in V
-    leakage_nanowatts: float  #: Size of the library's unit of leakage power, in nW
-    cells: Mapping[str, ElectricalCell]  #: Cells of the library, by name
+    electrical: Mapping[str, ElectricalCell]  #: Electrical data of the library's cells, by name
     unit: str = "fJ"  #: Unit of the energies in reports
     scale: float = 1000.0  #: Factor that converts energies in the library's tables to energies in reports
     digits: int = 0  #: Number of decimal places of energies in reports
 
     @classmethod
-    def of(cls, library: Library) -> "ElectricalLibrary":
-        """Read the electrical data of a liberty file.
+    def of(cls, library: Library) -> "CellLibrary":
+        """Add the electrical data of a library's liberty text.
 
         Raise an `Error` if the file has no energies, has unknown units, or cannot be parsed.
         """
@@ -123,13 +122,13 @@ class ElectricalLibrary:
             raise Error(f"{library.name} has tables or numbers that cannot be read") from None
 
     @classmethod
-    def _of(cls, library: Library) -> "ElectricalLibrary":
+    def _of(cls, library: Library) -> "CellLibrary":
         root = library.root
         capacitance = "".join(root.lists.get("capacitive_load_unit", ["1", "pf"])[1:]).lower()
         if capacitance not in _PICO:
             raise Error(f"{library.name} has capacitances in {capacitance}, not in pf or ff")
         picofarads = finite(root.lists.get("capacitive_load_unit", ["1"])[0]) * _PICO[capacitance]
-        volts, watts = (_unit(library, *unit) for unit in (("voltage_unit", "1V"), ("leakage_power_unit", "1nW")))
+        volts = _volts(library)
         templates = {
             group.name: group for kind in ("lu_table_template", "power_lut_template") for group in root.all(kind)
         }
@@ -140,15 +139,24 @@ class ElectricalLibrary:
             raise Error(f"{library.name} has no energies: no cell has a group internal_power")
         if "nom_voltage" not in root.values:
             raise Error(f"{library.name} does not state its nominal voltage")
-        return cls(library.name, volts * finite(root.values["nom_voltage"]), 1e9 * watts, cells)
+        return cls(library, volts * finite(root.values["nom_voltage"]), cells)
+
+    @cached_property
+    def functions(self) -> Mapping[tuple[str, str], str]:
+        """Logic function of each cell output in liberty syntax; the keys are pairs (cell name, output pin)."""
+        return {(cell.name, pin): function for cell in self.library.cells for pin, function in cell.outputs}
+
+    def is_register(self, kind: str) -> bool:
+        """Return whether a cell type is an edge-triggered register."""
+        return bool(self.electrical[kind].clock)
 
 
-def _unit(library: Library, attribute: str, default: str) -> float:
-    """Return the size of a library's unit of voltage or leakage power, in V or W."""
-    text, name = library.root.values.get(attribute, default), default[-1]
-    match = re.fullmatch(rf"([\d.]+)([munp]?){name}", text)
+def _volts(library: Library) -> float:
+    """Return the size of a library's unit of voltage in V."""
+    text = library.root.values.get("voltage_unit", "1V")
+    match = re.fullmatch(r"([\d.]+)([munp]?)V", text)
     if not match:
-        raise Error(f"{library.name} has the {attribute} {text}, not a number of {name}, m{name}, u{name}, ...")
+        raise Error(f"{library.name} has the voltage_unit {text}, not a number of V, mV, uV, ...")
     return finite(match[1]) * {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12}[match[2]]
 
 
@@ -172,14 +180,11 @@ def _likelihood(condition: str, functions: Mapping[str, str]) -> float:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reader of a library's cells."""
-
     templates: Mapping[str, Group]  #: Templates of the tables, by name
     picofarads: float  #: Size of the library's unit of capacitance, in pF
     picojoules: float  #: Size of the library's unit of energy, in pJ: its unit of capacitance times its unit of V^2
 
     def cell(self, group: Group, functions: Mapping[str, str]) -> ElectricalCell:
-        """Read a cell with the given functions of its outputs."""
         grounds = {pin.name for pin in group.all("pg_pin") if "ground" in pin.values.get("pg_type", "")}
         register = next(group.all("ff"), None)
         data, clock = (register.values.get(name, "") for name in ("next_state", "clocked_on")) if register else ("", "")
@@ -187,7 +192,7 @@ class _Reader:
         if inverted := _INVERTED.fullmatch(data):
             data, states = inverted[1] or inverted[2], (*states, "")[1::-1]
         pins = {pin.name: self._pin(pin, functions, grounds) for pin in group.all("pin")}
-        return ElectricalCell(pins, _leakage(group, grounds), data, clock, states)
+        return ElectricalCell(pins, data, clock, states)
 
     def _pin(self, group: Group, functions: Mapping[str, str], grounds: set[str]) -> ElectricalPin:
         energies = [
@@ -211,15 +216,6 @@ class _Reader:
     def _tables(self, arc: Group, name: str, scale: float) -> dict[str, Table]:
         tables = {edge: next(arc.all(name.format(edge)), None) for edge in _EDGES}
         return {edge: _table(table, self.templates, self.picofarads, scale) for edge, table in tables.items() if table}
-
-
-def _leakage(group: Group, grounds: set[str]) -> float:
-    """Return the leakage power of a cell: the attribute, or the leakage without a condition, or the mean of all."""
-    if "cell_leakage_power" in group.values:
-        return finite(group.values["cell_leakage_power"])
-    states = [one for one in group.all("leakage_power") if one.values.get("related_pg_pin") not in grounds]
-    always = [one for one in states if "when" not in one.values] or states
-    return sum(finite(one.values.get("value", "0")) for one in always) / max(1, len(always))
 
 
 def _weighted(arcs: list[EnergyArc], functions: Mapping[str, str], *, output: bool) -> tuple[EnergyArc, ...]:

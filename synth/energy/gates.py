@@ -3,8 +3,7 @@
 from functools import cached_property
 
 from ..liberty import Cell, Library
-from .electrical import ElectricalCell, ElectricalLibrary, ElectricalPin, EnergyArc, Table
-from .netlist import CellLibrary
+from .electrical import CellLibrary, ElectricalCell, ElectricalPin, EnergyArc, Table
 
 __all__ = ["GATES"]
 
@@ -53,15 +52,15 @@ def _pin(transistors: int, *, output: bool = False) -> ElectricalPin:
     return ElectricalPin(0.0, energies, (("", always(0.0)),) if output else ())
 
 
-def _electrical() -> ElectricalLibrary:
+def _electrical() -> dict[str, ElectricalCell]:
     cells = {
-        name: ElectricalCell({**{pin: _pin(0) for pin in inputs}, "Y": _pin(transistors, output=True)}, 0.0)
+        name: ElectricalCell({**{pin: _pin(0) for pin in inputs}, "Y": _pin(transistors, output=True)})
         for name, (inputs, _, transistors) in _COMPUTED.items()
     }
     pins = {_DATA: _pin(0), _CLOCK: _pin(_CLOCK_TRANSISTORS), _OUTPUT: _pin(_REGISTER_TRANSISTORS, output=True)}
-    cells[_REGISTER] = ElectricalCell(pins, 0.0, _DATA, _CLOCK, ("held", "not_held"))
-    return ElectricalLibrary("static CMOS", 0.0, 0.0, cells, "gate equivalents", 1.0, 1)
+    cells[_REGISTER] = ElectricalCell(pins, _DATA, _CLOCK, ("held", "not_held"))
+    return cells
 
 
 #: Library of Yosys' gates. Energies are areas of the gates that switch, in gate equivalents.
-GATES = CellLibrary(_Gates("static CMOS", ""), _electrical())
+GATES = CellLibrary(_Gates("static CMOS", ""), 0.0, _electrical(), "gate equivalents", 1.0, 1)

@@ -14,16 +14,15 @@ from ...infra.reading import parse_json
 from ...infra.yosys import run_yosys
 from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
-from ...rtl.emit import unit_of
 from ...rtl.row import Row
 from ...rtl.step import row_result_layout, row_step_layout
 from ..liberty import Library
-from ..netlist import TOP, Netlist, around_units, unit
+from ..netlist import TOP, Netlist
 from ..price import versions
 from ..recipe import Recipe
 from .netlist import MappedNetlist
 
-__all__ = ["mapped_around_units", "mapped_row", "mapped_unit"]
+__all__ = ["mapped", "mapped_row"]
 
 _MAPPED = "mapped.json"
 
@@ -31,28 +30,19 @@ _MAPPED = "mapped.json"
 def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
     """Return the netlist of a row (a metadata decoder and a dot-product unit), mapped to library cells.
 
-    The netlist includes the registers at the pipeline cuts, but no registers in front of the row. A library with empty
-    text stands for static CMOS gates. With `by_module` each module is mapped separately, so that every cell has a
-    stage; otherwise the flat netlist is mapped, as by ``sptc area``. Raise an `Error` if the library lacks a cell, and
-    a `BackendError` if Yosys is not installed or fails.
+    The netlist includes the registers at the pipeline cuts, but no registers in front of the row. Other parameters and
+    errors are those of :func:`mapped`.
     """
-    return _mapped(_netlist(config), library, by_module=by_module)
+    return mapped(_netlist(config), library, by_module=by_module)
 
 
-def mapped_unit(config: CoreConfig, library: Library) -> MappedNetlist:
-    """Return the netlist of one unit of an array, mapped module by module. Raise the errors of :func:`mapped_row`."""
-    return _mapped(unit(config), library, by_module=True)
+def mapped(netlist: Netlist, library: Library, *, by_module: bool = True, boxes: Sequence[str] = ()) -> MappedNetlist:
+    """Return a netlist mapped to library cells; instances of the modules `boxes` become boxes.
 
-
-def mapped_around_units(config: CoreConfig, library: Library) -> MappedNetlist:
-    """Return the netlist of a warp, mapped module by module, with units as boxes (modules with netlists of their own).
-
-    Errors are those of :func:`mapped_row`, and an `Error` if the configuration does not serve a warp.
+    A library with empty text stands for static CMOS gates. With `by_module` each module is mapped separately, so that
+    every cell has a stage; otherwise the flat netlist is mapped, as by ``sptc area``. Raise an `Error` if the library
+    lacks a cell, and a `BackendError` if Yosys is not installed or fails.
     """
-    return _mapped(around_units(config, "warp"), library, by_module=True, boxes=[unit_of(TOP)])
-
-
-def _mapped(netlist: Netlist, library: Library, *, by_module: bool, boxes: Sequence[str] = ()) -> MappedNetlist:
     recipe = Recipe(library=library if library.text else None, by_module=by_module)
     script = f"{recipe.mapping(netlist)}write_json {_MAPPED}\n"
     parts = [repr(versions()).encode(), script.encode(), *(data for _, data in sorted(recipe.files(netlist).items()))]

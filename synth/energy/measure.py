@@ -62,7 +62,7 @@ class MappedUnit:
         self._cells, self._by_module = cells, by_module
         self._others: dict[tuple[str, ...], MappedUnit] = {}
         self.config = config
-        self.scale = cells.electrical.scale
+        self.scale = cells.scale
         self.netlist: MappedNetlist = mapped_row(config, cells.library, by_module=by_module)
         self.costs: Costs = costs_of(self.netlist, cells, stages_of(self.netlist, cells))
         self._plan = Plan.of(self.netlist, cells)
@@ -143,7 +143,6 @@ class MappedUnit:
 
 
 def _streams_of(steps: int) -> int:
-    """Return the number of parallel streams for the simulation of a number of steps."""
     return min(_MOST_STREAMS, max(1, steps // (_CYCLES_OF_STREAM * STREAMS_OF_A_WORD)) * STREAMS_OF_A_WORD)
 
 

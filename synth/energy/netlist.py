@@ -2,40 +2,17 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from ...errors import Error
 from ..liberty import Library
-from .electrical import ElectricalLibrary
+from .electrical import CellLibrary
 
 __all__ = ["Bit", "Box", "CellLibrary", "MappedNetlist", "levels_of"]
 
 #: A net number, or a constant: ``"0"``, ``"1"`` or ``"x"``.
 Bit = int | str
-
-
-@dataclass(frozen=True)
-class CellLibrary:
-    """A cell library: logic functions and electrical data of its cells."""
-
-    library: Library  #: Logic functions of the library's cells
-    electrical: ElectricalLibrary  #: Electrical data of the library's cells: registers, capacitances and energies
-
-    @classmethod
-    def of(cls, library: Library) -> "CellLibrary":
-        """Add the electrical data of a library's liberty text. Errors are those of :meth:`.ElectricalLibrary.of`."""
-        return cls(library, ElectricalLibrary.of(library))
-
-    @cached_property
-    def functions(self) -> Mapping[tuple[str, str], str]:
-        """Logic function of each cell output in liberty syntax; the keys are pairs (cell name, output pin)."""
-        return {(cell.name, pin): function for cell in self.library.cells for pin, function in cell.outputs}
-
-    def is_register(self, kind: str) -> bool:
-        """Return whether a cell type is an edge-triggered register."""
-        return bool(self.electrical.cells[kind].clock)
 
 
 @dataclass(frozen=True)

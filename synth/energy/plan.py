@@ -65,7 +65,7 @@ class Plan:
         for name, (kind, pins) in netlist.cells.items():
             for pin, net in pins.items():
                 if function := cells.functions.get((kind, pin)):
-                    cell = cells.electrical.cells[kind]
+                    cell = cells.electrical[kind]
                     if cell.clock:
                         if cell.data not in pins:
                             raise Error(
@@ -112,7 +112,6 @@ class _Rows:
 
     @property
     def count(self) -> int:
-        """Number of rows that are already assigned to nets."""
         return len(self.of) - 1
 
     def number(self, nets: Iterable[Bit]) -> slice:
@@ -123,5 +122,4 @@ class _Rows:
         return slice(first, self.count)
 
     def places(self, nets: Iterable[Bit]) -> Places:
-        """Return the simulation rows of the given nets."""
         return np.array([self.of[net] for net in nets], np.intp)

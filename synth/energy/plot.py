@@ -64,6 +64,5 @@ def plot(results: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
 
 
 def _name(i: Instruction) -> str:
-    """Return the short name of an instruction for the legend of a plot."""
     formats = i.a.name if i.a is i.b else f"{i.a.name} {i.b.name}"
     return f"{i.family} {formats} to {i.d.name}, {'sparse' if i.sparse else 'dense'}"

@@ -41,7 +41,7 @@ def table(results: Sequence[Measured], cells: CellLibrary) -> str:
     rows = [["instruction", "operands", "total", *stages]]
     for result in results:
         values = [result.total, *(result.stages.get(stage, 0.0) for stage in stages)]
-        numbers = (f"{value:.{cells.electrical.digits}f}" for value in values)
+        numbers = (f"{value:.{cells.digits}f}" for value in values)
         rows.append([str(result.instruction), result.operands, *numbers])
     lines = ["  ".join(f"{name} {version}" for name, version in versions().items())]
     library = cells.library
@@ -54,7 +54,6 @@ def table(results: Sequence[Measured], cells: CellLibrary) -> str:
 
 
 def _of_glitches(results: Sequence[Measured]) -> list[str]:
-    """Return report lines with the additional energy that glitches cause."""
     lines = [
         f"{result.instruction}, {result.operands}: glitches add {100 * result.glitches / settled:.0f} %"
         for result in results
@@ -78,7 +77,6 @@ def _against_dense(results: Sequence[Measured]) -> list[str]:
 
 
 def _what_if(results: Sequence[Measured]) -> list[str]:
-    """Return report lines with the energy that possible changes of the design would save."""
     lines = []
     for result in results:
         settled = result.total - (result.glitches or 0.0)
@@ -104,7 +102,7 @@ def as_dict(results: Sequence[Measured], cells: CellLibrary) -> dict[str, Any]:
     return {
         "versions": versions(),
         "library": {"file": library.name, "sha256": library.sha256} if library.text else None,
-        "unit": f"{cells.electrical.unit} of a kept product",
+        "unit": f"{cells.unit} of a kept product",
         "notes": notes(results, cells),
         "measured": [
             {

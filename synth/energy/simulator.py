@@ -102,5 +102,4 @@ class Simulator:
 
 
 def _ones(lanes: Lanes) -> NDArray[np.int64]:
-    """Return the number of one bits in the words of each net."""
     return np.bitwise_count(lanes).sum(axis=1, dtype=np.int64)

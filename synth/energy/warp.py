@@ -14,11 +14,13 @@ from ...isa.instructions import Instruction
 from ...isa.operands import HeldOperands, MatrixOperands
 from ...operands.registers import pack_nibbles, to_registers
 from ...rtl.config import CoreConfig
+from ...rtl.emit import unit_of
 from ...rtl.warp import warp_operands_layout
 from ...sim.engine.steps import step_count
 from ...sim.engine.warp_operands import warp_words
+from ..netlist import TOP, around_units, unit
 from .costs import Activity, Costs, costs_of, net_loads
-from .mapping import mapped_around_units, mapped_unit
+from .mapping import mapped
 from .measure import Measured
 from .netlist import Bit, CellLibrary, MappedNetlist
 from .operands import CHAIN
@@ -50,10 +52,10 @@ class MappedWarp:
     def __init__(self, config: CoreConfig, cells: CellLibrary) -> None:
         if "round" not in config.cuts:
             raise Error("the energy of a warp needs units with a register behind the rounding (cut round)")
-        self._scale = cells.electrical.scale
+        self._scale = cells.scale
         self.config = config
-        self._around: MappedNetlist = mapped_around_units(config, cells.library)
-        self._unit: MappedNetlist = mapped_unit(config, cells.library)
+        self._around: MappedNetlist = mapped(around_units(config, "warp"), cells.library, boxes=[unit_of(TOP)])
+        self._unit: MappedNetlist = mapped(unit(config), cells.library)
         self._plans = Plan.of(self._around, cells), Plan.of(self._unit, cells)
         kept = {
             net
@@ -73,7 +75,7 @@ class MappedWarp:
 
     def _outside_loads(self, cells: CellLibrary) -> dict[Bit, float]:
         """Return the external load in pF of each result bit of a dot-product unit: the mean over all units."""
-        loads, boxes = net_loads(self._around, cells.electrical), self._around.boxes.values()
+        loads, boxes = net_loads(self._around, cells), self._around.boxes.values()
         return {
             net: sum(loads.get(box.ports["result"][place], 0.0) for box in boxes) / len(boxes)
             for place, net in enumerate(self._unit.outputs["result"])

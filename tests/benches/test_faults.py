@@ -17,7 +17,6 @@ from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.sim.benches.components import Harness
 from sptc.sim.benches.settings import Settings
 from sptc.sim.engine.array_units import ARRAY
-from sptc.sim.engine.tcgen05_commands import write_programs
 from sptc.sim.faults import equivalence, mutants, regressions, slices
 from sptc.sim.faults.assumptions import AssumedComponents, step_pipeline
 from sptc.sim.faults.compiled import TOP
@@ -137,9 +136,9 @@ def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.bench
 def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
     """The fault-free design passes. Most faults are detected; all others but at most one provably change nothing."""
-    settings = Settings("hopper", "warpgroup", 60, jobs=str(tmp_path / "jobs"))
-    settings.write_program([*islice(random_warpgroup_jobs(settings.config, np.random.default_rng(seed)), 60)])
-    of_top = regression(settings, 12, seed, tmp_path)
+    settings = Settings("hopper", "warpgroup", 60)
+    jobs = [*islice(random_warpgroup_jobs(settings.config, np.random.default_rng(seed)), 60)]
+    of_top = regression(settings, 12, seed, tmp_path, jobs)
     faults, left = of_top.netlist.faults, survivors(of_top)
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
     verdicts = settled(TOP, left, tmp_path, 60, box=ARRAY)
@@ -155,9 +154,9 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
 @pytest.mark.bench
 def test_faults_of_the_tensor_cores_of_a_cta(tmp_path: Path, seed: int) -> None:
     """The fault-free design passes. Most faults are detected, and a detected fault is not proved to change nothing."""
-    settings = Settings("blackwell", "tcgen05", 24, jobs=str(tmp_path / "jobs"))
-    write_programs(tmp_path / "jobs", echoing_programs(TCGEN05_ARRAY, 24, np.random.default_rng(seed)))
-    of_top = regression(settings, 24, seed, tmp_path)
+    settings = Settings("blackwell", "tcgen05", 24)
+    programs = echoing_programs(TCGEN05_ARRAY, 24, np.random.default_rng(seed))
+    of_top = regression(settings, 24, seed, tmp_path, programs)
     faults, left = of_top.netlist.faults, survivors(of_top)
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
     (seen,) = islice((fault for fault in faults if fault not in left), 1)

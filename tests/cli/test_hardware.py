@@ -13,7 +13,7 @@ from sptc.rtl.emit import TOPS
 from sptc.rtl.ports import ports
 from sptc.rtl.systemverilog import lines_of_ports, package
 from sptc.synth.recipe import FPGAS
-from sptc.synth.sweep import Grid, points
+from sptc.synth.sweep import Place, point_at
 from sptc.tests.cli.command_line import CommandLine
 
 TINY = ("verilog", "--preset", "tiny", "-o")
@@ -99,7 +99,7 @@ def test_alignment_widths(cli: CommandLine) -> None:
         (["--preset", "blackwell", "--alignment", 38], (38, 38, 38)),
     ):
         assert tuple(cli.json("config", *words)[name] for name in names) == expected, words
-    (point,) = points(Grid([("f16", "e4m3")], [30], [32], ["mux4"], [()]))
+    point = point_at(Place(("f16", "e4m3"), 30, 32, "mux4", ()))
     assert point.config
     assert (point.config.alignment_bits, point.config.fp8_alignment_bits) == (30, 30)
 

@@ -8,8 +8,6 @@ CAPACITANCE, VOLTAGE = 0.01, 2.0
 RISE, FALL = (0.25, 1.25), (0.75, 1.75)
 #: Energy in pJ of a clock edge inside a register.
 OF_CLOCK = 0.5
-#: Leakage power of each cell in nW.
-LEAKAGE = 2.0
 
 
 def _table(kind: str, values: tuple[float, ...], template: str) -> str:
@@ -32,8 +30,7 @@ def _cell(name: str, area: float, inputs: str, function: str, register: str = ""
     pins = [f"pin ({pin}) {{ direction : input; capacitance : {CAPACITANCE}; }}" for pin in inputs if pin != "K"]
     output = "Q" if register else "Y"
     pins.append(_output(output, function, "K" if register else inputs))
-    leakage = f"cell_leakage_power : {LEAKAGE};"
-    return f"cell ({name}) {{ area : {area}; {leakage} {register} {' '.join([*pins, of_clock])} }}"
+    return f"cell ({name}) {{ area : {area}; {register} {' '.join([*pins, of_clock])} }}"
 
 
 _CLOCK_PIN = (
@@ -52,7 +49,6 @@ TEXT = "\n".join(
     [
         "library (power) {",
         f'delay_model : table_lookup; time_unit : "1ns"; capacitive_load_unit (1, pf); nom_voltage : {VOLTAGE};',
-        'leakage_power_unit : "1nW";',
         'power_lut_template (energy_by_load) { variable_1 : total_output_net_capacitance; index_1 ("0, 1"); }',
         *CELLS,
         "}\n",

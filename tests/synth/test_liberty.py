@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from sptc.errors import Error, FileError
-from sptc.synth.energy.electrical import ElectricalLibrary, Table
+from sptc.synth.energy.electrical import CellLibrary, Table
 from sptc.synth.functions import computing
 from sptc.synth.liberty import Library
 from sptc.synth.liberty_text import parsed, plain
-from sptc.tests.synth.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, TEXT, VOLTAGE
+from sptc.tests.synth.power_library import CAPACITANCE, FALL, LIBRARY, OF_CLOCK, RISE, TEXT, VOLTAGE
 
 
 def test_functions() -> None:
@@ -104,10 +104,9 @@ def test_rejected_files(library: Library, tmp_path: Path) -> None:
 
 
 def test_energy_tables_and_libraries_without_them() -> None:
-    electrical = ElectricalLibrary.of(LIBRARY)
-    assert (electrical.voltage, electrical.leakage_nanowatts) == (VOLTAGE, 1.0)
-    nand, flop = electrical.cells["NAND2"], electrical.cells["FLOP"]
-    assert nand.leakage == LEAKAGE
+    cells = CellLibrary.of(LIBRARY)
+    assert cells.voltage == VOLTAGE
+    nand, flop = cells.electrical["NAND2"], cells.electrical["FLOP"]
     assert nand.pins["A"].capacitance == CAPACITANCE
     arcs = nand.pins["Y"].energies
     assert [(arc.related, arc.share) for arc in arcs] == [("A", 0.5), ("B", 0.5)]
@@ -117,7 +116,7 @@ def test_energy_tables_and_libraries_without_them() -> None:
     assert (flop.data, flop.clock, flop.states) == ("D", "K", ("IQ", "IQN"))
     for state in ("!D", "D'", "( !D )"):
         text = TEXT.replace('next_state : "D"', f'next_state : "{state}"')
-        inverted = ElectricalLibrary.of(Library("power.lib", text)).cells["FLOP"]
+        inverted = CellLibrary.of(Library("power.lib", text)).electrical["FLOP"]
         assert (inverted.data, inverted.states) == ("D", ("IQN", "IQ"))
     assert flop.pins["K"].energies[0].tables["rise"].at(0.3, 0.1) == OF_CLOCK
     table = Table((0.0, 2.0), (0.0, 1.0), ((0.0, 1.0), (4.0, 5.0)))
@@ -130,11 +129,11 @@ def test_energy_tables_and_libraries_without_them() -> None:
         ("nom_voltage : 2.0", "nom_voltage : VDD", "has tables or numbers that cannot be read"),
         ("0.25, 1.25", "0.25, 1.25, 2", "has tables or numbers that cannot be read"),
         ("0.25, 1.25", "0.25, nan", "has tables or numbers that cannot be read"),
-        ('"1nW"', '"1hp"', "has the leakage_power_unit 1hp, not a number of W, mW, uW, ..."),
+        ("nom_voltage : 2.0", 'voltage_unit : "1hp"', "has the voltage_unit 1hp, not a number of V, mV, uV, ..."),
         ("nom_voltage : 2.0;", "", "does not state its nominal voltage"),
     ):
         with pytest.raises(Error, match=f"^power.lib {message}$"):
-            ElectricalLibrary.of(Library("power.lib", TEXT.replace(old, new)))
+            CellLibrary.of(Library("power.lib", TEXT.replace(old, new)))
 
 
 def test_units_conditions_and_ground_pins_of_energies() -> None:
@@ -151,17 +150,15 @@ def test_units_conditions_and_ground_pins_of_energies() -> None:
         arc("100", 'related_pin : "A";', "related_pg_pin : VSS;"),
     ]
     text = f"""library (small) {{
-        capacitive_load_unit (2, ff); voltage_unit : "100mV"; nom_voltage : 7; leakage_power_unit : "10pW";
+        capacitive_load_unit (2, ff); voltage_unit : "100mV"; nom_voltage : 7;
         cell (NAND3) {{ area : 1;
             pg_pin (VDD) {{ pg_type : primary_power; }} pg_pin (VSS) {{ pg_type : primary_ground; }}
-            leakage_power () {{ value : 3; when : "A"; }} leakage_power () {{ value : 5; when : "!A"; }}
-            leakage_power () {{ value : 100; related_pg_pin : VSS; }}
             pin (A) {{ direction : input; capacitance : 3; {" ".join(a)} }}
             pin (B) {{ direction : input; }} pin (C) {{ direction : input; }}
             pin (Y) {{ direction : output; function : "!(A B C)"; {" ".join(y)} }} }} }}"""
-    electrical = ElectricalLibrary.of(Library("small.lib", text))
-    nand = electrical.cells["NAND3"]
-    assert (electrical.voltage, electrical.leakage_nanowatts, nand.leakage) == pytest.approx((0.7, 0.01, 4.0))
+    cells = CellLibrary.of(Library("small.lib", text))
+    nand = cells.electrical["NAND3"]
+    assert cells.voltage == pytest.approx(0.7)
     # The unit of energy is 2 fF times (0.1 V)^2, which is 2e-5 pJ.
     assert nand.pins["A"].capacitance == pytest.approx(3 * 2e-3)
     values = {pin: [(one.share, one.tables["fall"].at(0, 0)) for one in nand.pins[pin].energies] for pin in "AY"}
@@ -169,7 +166,7 @@ def test_units_conditions_and_ground_pins_of_energies() -> None:
     assert [share for share, _ in values["Y"]] == [0.25, 0.75, 0.0]
     assert [value for _, value in values["Y"]] == pytest.approx([8e-5, 4e-5, 2e-3])
     with pytest.raises(Error, match=r"^small.lib has the voltage_unit 1kV, not a number of V, mV, uV, \.\.\.$"):
-        ElectricalLibrary.of(Library("small.lib", text.replace("100mV", "1kV")))
+        CellLibrary.of(Library("small.lib", text.replace("100mV", "1kV")))
 
 
 def test_cells_that_synthesis_does_not_use(library: Library, tmp_path: Path) -> None:

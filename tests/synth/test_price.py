@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -15,7 +16,7 @@ from sptc.synth.liberty import Library
 from sptc.synth.netlist import Netlist, unit
 from sptc.synth.price import measure, measure_all, versions
 from sptc.synth.recipe import Recipe
-from sptc.synth.sweep import Grid, points, sweep
+from sptc.synth.sweep import Place, point_at, sweep
 from sptc.synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table
 from sptc.tests.synth.netlists import nands
 
@@ -99,13 +100,14 @@ def test_versions() -> None:
 GRID_CONFIG = CoreConfig(
     name="s8", formats=("s8",), step_bytes=8, alignment_bits=12, fp8_alignment_bits=12, rows=1, columns=1, cuts=()
 )
-GRID = Grid((("s8",), ("f16",)), (12,), (4, 8), ("mux4",), ((), ("multiply", "reduce")))
+AXES = ((("s8",), ("f16",)), (12,), (4, 8), ("mux4",), ((), ("multiply", "reduce")))
+GRID = [Place(*values) for values in product(*AXES)]
 
 
-def test_grids() -> None:
-    """The last axis of a grid varies fastest. A grid point with packed e2m1 gets the scale formats that it needs."""
-    grid = Grid((("s8",), ("e2m1/4",)), (8, 36), (8,), ("mux4", "mux3"), ((),), sparse=(False,))
-    found = points(grid)
+def test_points() -> None:
+    """A point with packed e2m1 gets the scale formats that it needs."""
+    axes = ((("s8",), ("e2m1/4",)), (8, 36), (8,), ("mux4", "mux3"), ((),), (False,))
+    found = [point_at(Place(*values)) for values in product(*axes)]
     names = [str(point) for point in found[:3]]
     assert names == [
         f"{words} dense" for words in ("s8 F=8 8 B mux4 none", "s8 F=8 8 B mux3 none", "s8 F=36 8 B mux4 none")
@@ -115,7 +117,7 @@ def test_grids() -> None:
     assert (packed.scales, packed.block_alignment_bits) == (("ue8m0", "ue4m3"), 36)
     assert (packed.alignment_bits, packed.fp8_alignment_bits) == (36, 36)
     assert not any(point.config and point.config.sparse for point in found)
-    (point,) = points(Grid((("f16", "s8"),), (24,), (16,), ("mux4",), ((),)))
+    point = point_at(Place(("f16", "s8"), 24, 16, "mux4", ()))
     assert point.products == {"f16": 8, "s8": 16}
     assert "8-16" in sweep_table([point], Recipe())
 
@@ -124,7 +126,7 @@ def test_grids() -> None:
 def test_a_sweep_and_its_reports(library: Library) -> None:
     recipe = Recipe(library=library)
     found = sweep(GRID, recipe, jobs=2)
-    assert [point.place for point in found] == [point.place for point in points(GRID)]
+    assert [point.place for point in found] == GRID
     small, cut, large, _ = found[:4]
     assert small.products == {"s8": 4}
     assert large.products == {"s8": 8}
@@ -155,7 +157,7 @@ def test_orders_of_the_ports(library: Library, tmp_path: Path, monkeypatch: pyte
 
     The single measurements have a cache of their own, since their results would otherwise be those of the sweep.
     """
-    grid = Grid((("s8",),), (12,), (8,), ("mux4",), ((),), (True, False))
+    grid = [Place(("s8",), 12, 8, "mux4", (), sparse) for sparse in (True, False)]
     recipe = Recipe(library=library, orders=3)
     sparse, dense = (point.measurement for point in sweep(grid, recipe))
     netlists = {kind: unit(replace(GRID_CONFIG, sparse=kind)) for kind in (True, False)}

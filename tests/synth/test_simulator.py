@@ -12,7 +12,7 @@ from sptc.synth.energy.plan import Plan
 from sptc.synth.energy.simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
 from sptc.synth.functions import computing
 from sptc.synth.liberty import Library
-from sptc.tests.synth.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, VOLTAGE
+from sptc.tests.synth.power_library import CAPACITANCE, FALL, LIBRARY, OF_CLOCK, RISE, VOLTAGE
 
 INPUTS, FLOPS, GATES = 5, 8, 60
 CYCLES, CLOCK = 12, 1000
@@ -109,7 +109,6 @@ def test_energy_of_toggles() -> None:
     alone = costs_of(unit, cells, {name: name for name in inside})
     held = of_output(0.0) + 2 * (pin + OF_CLOCK)
     assert alone.of(activity) == pytest.approx(of_unit | {"inputs": 2 * pin, "held": held})
-    assert alone.leakage == 3 * LEAKAGE
 
 
 def test_rejected_netlists() -> None:

@@ -59,8 +59,8 @@ def test_wrong_results_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_results_from_gates_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = {"gate": ("INV", {"A": 0, "Y": 1}), "held": ("FLOP", {"D": 1, "K": 2, "Q": 3})}
     unit = MappedNetlist(cells, {"step": [0], "clk": [2]}, {"result": [1]})
-    monkeypatch.setattr("sptc.synth.energy.warp.mapped_unit", lambda config, library: unit)
-    monkeypatch.setattr("sptc.synth.energy.warp.mapped_around_units", lambda config, library: MappedNetlist({}, {}, {}))
+    around = MappedNetlist({}, {}, {})
+    monkeypatch.setattr("sptc.synth.energy.warp.mapped", lambda netlist, library, boxes=(): around if boxes else unit)
     with pytest.raises(Error, match="come from gates"):
         MappedWarp(CONFIG, CELLS)
 
