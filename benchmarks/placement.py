@@ -32,7 +32,7 @@ from pathlib import Path
 from area import UNITS as MEASURED
 from measure import Row, options, show
 from sptc.errors import BackendError, Error
-from sptc.infra.limits import end_with_parent, limited
+from sptc.infra.limits import limited
 from sptc.infra.yosys import run_yosys
 from sptc.rtl.config import CoreConfig
 from sptc.synth.energy.netlist import MappedNetlist
@@ -145,7 +145,7 @@ class Technology:
         command = ["tclsh", str(self.scripts / program)] if program.endswith(".tcl") else [program]
         log = folder / f"{result}.log"
         with log.open("w", encoding="utf-8") as file, subprocess.Popen(
-            [*command, *words], cwd=folder, start_new_session=True, preexec_fn=limited(end_with_parent),
+            [*command, *words], cwd=folder, start_new_session=True, preexec_fn=limited(),
             stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
         ) as process:  # fmt: skip
             try:

@@ -10,14 +10,7 @@ from ..rtl.cells.shifter import AlignmentShifter
 from ..rtl.config import CoreConfig, Element
 from ..rtl.product_group import ProductGroup
 from ..rtl.scale import ScaleCode
-from .exponents import (
-    ALIGNMENT,
-    DISTANCE_BITS,
-    GROUP_LIMIT,
-    PRODUCT_EXPONENT,
-    kinds,
-    scales_groups,
-)
+from .exponents import ALIGNMENT, DISTANCE_BITS, GROUP_LIMIT, PRODUCT_EXPONENT, kinds, scales_groups
 from .harness import Harness
 from .numerics import (
     ACCUMULATOR_BITS,

@@ -27,35 +27,18 @@ RESET = "reset"
 
 
 class Harness:
-    """A design whose inputs are free variables, with assumptions, claims and covers.
-
-    Attributes
-    ----------
-    m : Module
-        The design.
-    observed : dict of str to Value
-        Values that a counterexample shows: free variables and named values.
-    claims, covers : list of str
-        Names of the signals that must hold in every cycle, and of those that must be reachable.
-    flags : dict of str to Signal
-        Signals of the claims and covers; the keys are their names.
-    registers : bool
-        Whether the design has a clock.
-    any_state : bool
-        Whether registers of components may begin with any value.
-    ports : list of Value
-        Free variables: inputs with any value.
-    """
+    """A design whose inputs are free variables, with assumptions, claims and covers."""
 
     def __init__(self) -> None:
-        self.m = Module()
-        self.observed: dict[str, Any] = {}
+        self.m = Module()  #: The design
+        self.observed: dict[str, Any] = {}  #: Values that a counterexample shows: free variables and named values
+        #: Names of the signals that must hold in every cycle, and of those that must be reachable.
         self.claims: list[str] = []
         self.covers: list[str] = []
-        self.flags: dict[str, Signal] = {}
-        self.registers = False
-        self.any_state = False
-        self.ports: list[Value] = []
+        self.flags: dict[str, Signal] = {}  #: Signals of the claims and covers; the keys are their names
+        self.registers = False  #: Whether the design has a clock
+        self.any_state = False  #: Whether registers of components may begin with any value
+        self.ports: list[Value] = []  #: Free variables: inputs with any value
         self._started: Value = Const(1)
 
     def free(self, name: str, shape: ShapeLike = 1) -> Signal:

@@ -28,7 +28,6 @@ def headrooms(port: Value) -> int:
 
 
 def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> RoundStage:
-    """Instantiate the round stage of a configuration with free inputs."""
     rounder = RoundStage(total_bits(config), integer_place(config), results(config))
     names = ("total", "headroom", "saturate", "nan", "positive_inf", "negative_inf")
     inputs = {name: h.free(name, getattr(rounder, name).shape()) for name in names}

@@ -72,7 +72,6 @@ def flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -
 
 
 def _array(h: Harness, name: str, config: CoreConfig, tile: data.View) -> Any:
-    """Instantiate an array of units whose input is a given tile."""
     core = h.add(name, opened(Core(config, 0, _Selecting)))
     h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
     return core

@@ -41,24 +41,17 @@ class SlotModel:
 
     If `accepted` is 1, `instruction` enters a slot. If `multiplied` is 1, a panel of the oldest instruction is
     multiplied.
-
-    Attributes
-    ----------
-    instructions : list of view
-        Instruction in each slot.
-    occupied : Signal
-        Slots that hold an instruction.
-    next_slot, slot, panel : Signal
-        Slot of the next instruction, slot that is being multiplied, and number of its panels that have been multiplied.
-    current, other : view
-        Instruction that is being multiplied, and the one in the other slot.
     """
 
     def __init__(self, h: Harness, accepted: Value, instruction: data.View, multiplied: Value) -> None:
         self._h, m, layout = h, h.m, instruction.shape()
+        #: Instruction in each slot.
         self.instructions = [Signal(layout, reset_less=True, name=f"instruction_{slot}") for slot in range(SLOTS)]
+        #: Slots that hold an instruction, and number of multiplied panels of the slot that is being multiplied.
         self.occupied, self.panel = Signal(SLOTS, name="occupied"), Signal(5, name="panel")
+        #: Slot of the next instruction, and slot that is being multiplied.
         self.next_slot, self.slot = Signal(name="next_slot"), Signal(name="slot")
+        #: Instruction that is being multiplied, and the one in the other slot.
         self.current: Any = self.in_slot(self.slot)
         self.other: Any = self.in_slot(~self.slot)
         last = h.named("last", multiplied & (self.panel == self.current.last_panel))

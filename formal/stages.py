@@ -41,7 +41,6 @@ class _StandIn:
 
 
 def _cycles_in(name: str, config: CoreConfig) -> int:
-    """Return the latency of a pipeline stage in cycles."""
     return sum(cut in config.cuts for cut in _WITHIN.get(name, ()))
 
 

@@ -146,21 +146,12 @@ class Queue:
 
 
 class FetchStandIn:
-    """Stand-in for the operand fetch from shared memory. It may read in any cycle, and stores up to two panels of B.
-
-    Attributes
-    ----------
-    panels : Queue
-        Panels of B that were read and not multiplied yet.
-    segment : Signal
-        Number of the next segment to read, in the requested panel of A.
-    arriving, core_matrix : Signal, view
-        Whether a core matrix of A arrives in this cycle, and its panel, segment, tag and mark.
-    """
+    """Stand-in for the operand fetch from shared memory. It may read in any cycle, and stores up to two panels of B."""
 
     def __init__(self, h: Harness, a_panels: int) -> None:
         self.a_panels = a_panels
-        self.panels = Queue("fetched")
+        self.panels = Queue("fetched")  #: Panels of B that were read and not multiplied yet
+        #: Next segment to read of the requested panel of A, and whether a core matrix of A arrives in this cycle.
         self.segment, self.arriving = Signal(name="segment_of_a"), Signal(name="a_arriving")
         layout = data.StructLayout({"panel": range(a_panels), "segment": 1, "tag": 1, "mark": 1})
         self.core_matrix = Signal(layout, reset_less=True, name="core_matrix_of_a")
@@ -205,29 +196,19 @@ class FetchStandIn:
 
 
 class ColumnReaderStandIn:
-    """Stand-in for the reader of tensor memory. It may read the columns of a request in any order, in any cycle.
-
-    Attributes
-    ----------
-    arriving, place, tag, mark : Signal
-        Whether a column arrives; its number among :data:`ALL_COLUMNS`, its slot, and its instruction's mark.
-    done : Signal
-        Mask of the columns that have been read for the request at the input.
-    accepted : Signal
-        Whether the request is accepted in this cycle.
-    complete : Signal
-        Whether the last column of a request arrives, or a request without columns is complete.
-    """
+    """Stand-in for the reader of tensor memory. It may read the columns of a request in any order, in any cycle."""
 
     def __init__(self, h: Harness) -> None:
         self._read, self._chosen = h.free("may_read_column"), h.free("column", range(ALL_COLUMNS))
         h.assume(self._chosen < ALL_COLUMNS)
         self._accept = h.free("may_accept_request")
+        #: Whether a column arrives, and whether the last column of a request arrives or the request has no columns.
         self.arriving, self.complete = Signal(name="column_arriving"), Signal(name="columns_complete")
+        #: Number of the column among :data:`ALL_COLUMNS`, its slot, and its instruction's mark.
         self.place = Signal(range(ALL_COLUMNS), reset_less=True, name="column_place")
         self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
-        self.done = Signal(ALL_COLUMNS, name="columns_done")
-        self.accepted = Signal(name="columns_accepted")
+        self.done = Signal(ALL_COLUMNS, name="columns_done")  #: Columns that were read for the request at the input
+        self.accepted = Signal(name="columns_accepted")  #: Whether the request is accepted in this cycle
 
     def build(self, reader: TensorOperands) -> Module:
         """Build the logic that replaces that of the reader of tensor memory in the component under proof."""

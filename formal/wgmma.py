@@ -107,7 +107,6 @@ def _same(word: Value, expected: Value) -> Value:
 
 
 def _claim_cores(h: Harness, cores: Any, model: SlotModel, multiplied: Value, c_mark: Value) -> None:
-    """Claim that each tensor core receives the right operands for a panel."""
     current = model.current
     for warp in range(WARPS):
         panel, instruction = cores.parts[f"core_{warp}"].panel, cores.parts[f"operands_{warp}"].instruction

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..errors import BackendError
 from .installation import install_line
-from .limits import end_with_parent, limited, memory_failure
+from .limits import limited, memory_failure
 from .yosys import yosys_folder
 
 __all__ = ["run_abc"]
@@ -25,7 +25,7 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> s
         raise BackendError(f"proofs need ABC: install it with `{install_line('formal')}`")
     words = [str(yosys / "yosys-abc"), "-q", f"read_aiger {graph}; logic; undc; strash; zero; fold; {commands}"]
     done = subprocess.run(  # The ABC process ends with its parent, since a search may take hours.
-        words, cwd=folder, capture_output=True, text=True, check=False, preexec_fn=limited(end_with_parent, seconds)
+        words, cwd=folder, capture_output=True, text=True, check=False, preexec_fn=limited(seconds)
     )
     if seconds is not None and done.returncode == -signal.SIGXCPU:
         raise TimeoutError

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from ..errors import BackendError
 
-__all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "progress", "run_tool"]
+__all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "printed_by", "progress", "run_tool"]
 
 #: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -63,6 +64,19 @@ def run_tool(
         printed = done.stderr.splitlines()
         lines = [line for word in _TELLING for line in printed if word in line] or printed or ["no message"]
         raise BackendError(f"{tool} failed while building {built}: {lines[0].strip()}")
+
+
+@cache
+def printed_by(variable: str, program: str, *words: str) -> str:
+    """Return what a program prints that the user has chosen by an environment variable.
+
+    Raise a `BackendError` if the program does not run.
+    """
+    try:
+        done = subprocess.run([program, *words], capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BackendError(f"{variable} names {program}, which does not run: {error}") from None
+    return done.stdout.strip()
 
 
 def compile_shared(sources: Mapping[str, str], library: Path, options: Sequence[str], built: str) -> None:

@@ -43,14 +43,8 @@ _STACK = 4
 class Diagram:
     """SVG drawing in which a shape covers shapes that were drawn earlier.
 
-    Parameters
-    ----------
-    width, height : float
-        Size in pixels; the picture can be scaled.
-    title, description : str
-        Text for screen readers, which is also drawn at the top. A long title has smaller letters.
-    theme : Theme
-        Colour theme.
+    The size is in pixels; the picture can be scaled. `title` and `description` are drawn at the top, a long title in
+    smaller letters, and are also the text for screen readers.
     """
 
     def __init__(self, width: float, height: float, title: str, description: str, theme: Theme = Theme.AUTO) -> None:
@@ -91,14 +85,12 @@ class Diagram:
             self._add("rect", {name: _number(value) for name, value in place.items()} | {"class": f"shape {fill}"})
         self.lines(x + width / 2, y + height / 2, lines, size=size)
 
-    def multiplexer(
-        self, at: tuple[float, float, float, float], lines: Sequence[str], fill: str = "choice", *, size: float = 11
-    ) -> None:
+    def multiplexer(self, at: tuple[float, float, float, float], lines: Sequence[str], *, size: float = 11) -> None:
         """Draw a multiplexer at (left, top, width, height): a trapezoid that narrows to the right."""
         x, y, width, height = at
         slope = min(height / 5, 14)
         corners = [(x, y), (x + width, y + slope), (x + width, y + height - slope), (x, y + height)]
-        self._add("polygon", {"points": _points(corners), "class": f"shape {fill}"})
+        self._add("polygon", {"points": _points(corners), "class": "shape choice"})
         self.lines(x + width / 2, y + height / 2, lines, size=size)
 
     def arrow(self, *points: tuple[float, float], head: bool = True, kind: str = "line") -> None:

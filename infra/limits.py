@@ -13,7 +13,7 @@ from ..errors import Error
 if sys.platform != "win32":
     import resource
 
-__all__ = ["LONGEST_RUN", "end_with_parent", "limited", "memory_failure"]
+__all__ = ["LONGEST_RUN", "limited", "memory_failure"]
 
 #: Number of the option of Linux's ``prctl`` that requests a signal to the process when its parent ends.
 _PR_SET_PDEATHSIG = 1
@@ -38,23 +38,18 @@ def _gib() -> float:
     return gib
 
 
-def end_with_parent() -> None:
-    """Request that the kernel kill this process when its parent ends. For `preexec_fn` of subprocess, on Linux only."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def limited(before: Callable[[], None] = lambda: None, seconds: float | None = None) -> Callable[[], None]:
-    """Return a function for ``preexec_fn`` that calls `before`, and limits the memory of the process and its children.
+def limited(seconds: float | None = None) -> Callable[[], None]:
+    """Return a function for ``preexec_fn`` that limits the memory of a process and its children.
 
     If `seconds` is given, SIGXCPU ends the process after this processor time, rounded up to whole seconds. Memory is
-    limited on Linux only. Raise an `Error` if the environment variable ``SPTC_TOOL_GIB`` is not a number above 0.
+    limited on Linux only, where the kernel also kills the process when its parent ends. Raise an `Error` if the
+    environment variable ``SPTC_TOOL_GIB`` is not a number above 0.
     """
     size = int(_gib() * (1 << 30))
 
     def set_limit() -> None:
-        before()
-        if sys.platform == "linux":
+        if _LIBC is not None:
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             _, most = resource.getrlimit(resource.RLIMIT_AS)
             size_now = size if most == resource.RLIM_INFINITY else min(size, most)
             resource.setrlimit(resource.RLIMIT_AS, (size_now, most))

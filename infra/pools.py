@@ -20,7 +20,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for_end
 from typing import Any
@@ -50,20 +50,12 @@ class PoolError(Error):
 
 
 class WorkError(PoolError):
-    """Error: a work item failed, or its workers died.
-
-    Attributes
-    ----------
-    argument : object
-        First argument of the work item, or its function if it has no arguments.
-    reason : str
-        Predicate of the message, for example "killed its worker three times".
-    """
+    """Error: a work item failed, or its workers died."""
 
     def __init__(self, argument: object, reason: str) -> None:
         super().__init__(f"{argument} {reason}")
-        self.argument = argument
-        self.reason = reason
+        self.argument = argument  #: First argument of the work item, or its function if it has no arguments
+        self.reason = reason  #: Predicate of the message, for example "killed its worker three times"
 
 
 # The package pebble is not used: it reports the work item whose worker died, but it fails if a worker is killed while
@@ -87,16 +79,9 @@ class Pool:
     one at a time, before new items are accepted. A work item whose worker has died three times is abandoned; it ran
     alone the last two times.
 
-    Parameters
-    ----------
-    open_executor : callable
-        Returns an executor; called again when the executor breaks.
-    places : int
-        Maximum number of work items in flight.
-    killed : tuple of exception types
-        Exceptions by which the executor itself reports that a work item repeatedly killed its worker.
-    workers : callable
-        Returns the number of workers, for an executor that does not replace dead workers.
+    `open_executor` returns an executor, and is called again when the executor breaks. At most `places` work items are
+    in flight. `killed` are exceptions by which the executor itself reports that a work item repeatedly killed its
+    worker. `workers` returns the number of workers, for an executor that does not replace dead workers.
     """
 
     def __init__(
@@ -290,21 +275,13 @@ def cluster_pool(address: str) -> Iterator[Pool]:
     if failure:
         gc.collect()
         raise PoolError(f"no scheduler answers at {address} ({failure})")
-    try:
+    with closing(client):
         try:
             client.wait_for_workers(1, timeout=_PATIENCE)
         except TimeoutError:
             raise PoolError(f"the scheduler at {address} has no workers") from None
         places = max(4, 2 * sum(client.nthreads().values()))
-        pool = Pool(
-            lambda: client.get_executor(pure=False),
-            places,
-            (distributed.scheduler.KilledWorker,),
-            lambda: len(client.nthreads()),
-        )
-        try:
+        killed = (distributed.scheduler.KilledWorker,)
+        pool = Pool(lambda: client.get_executor(pure=False), places, killed, lambda: len(client.nthreads()))
+        with closing(pool):
             yield pool
-        finally:
-            pool.close()
-    finally:
-        client.close()

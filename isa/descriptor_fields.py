@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import OperandError
 from .instruction_descriptor import MAX_SHIFTS, decode_instruction_descriptor, descriptor_fields, m_unit
-from .memory import GENERATIONS, UNIT_BYTES, SharedDescriptor, decode_descriptor
+from .memory import FIXED_VALUE, GENERATIONS, UNIT_BYTES, SharedDescriptor, decode_descriptor
 from .shared_tile import MAJORS
 from .tcgen05 import KINDS, Opcode, every_opcode
 
@@ -21,8 +21,8 @@ __all__ = [
 ]
 
 _RESERVED = "reserved"
-#: Addresses and offsets in matrix descriptors of ``wgmma`` and of ``tcgen05``: lowest bit, width in bits.
-_OFFSETS = {"start address": (0, 14), "leading byte offset": (16, 14), "stride byte offset": (32, 14)}
+#: Addresses and offsets in matrix descriptors.
+_OFFSETS = ("start address", "leading byte offset", "stride byte offset")
 #: Titles of instruction-descriptor fields for tables of a descriptor. The title of any other field is its name.
 _TITLES = {
     "d": "type of D",
@@ -74,7 +74,7 @@ def _partition(value: int, bits: int, places: Mapping[str, tuple[int, int]]) -> 
 
 def family_of(value: int) -> str:
     """Return the family of a matrix descriptor: ``tcgen05`` if bits 48:46 are 0b001, else ``wgmma``."""
-    return "tcgen05" if value >> 46 & 7 == GENERATIONS["tcgen05"].fixed_value else "wgmma"
+    return "tcgen05" if value >> 46 & 7 == FIXED_VALUE else "wgmma"
 
 
 def shared_fields(value: int, family: str) -> tuple[DescriptorField, ...]:
@@ -82,14 +82,9 @@ def shared_fields(value: int, family: str) -> tuple[DescriptorField, ...]:
     if not 0 <= value < 1 << 64:
         raise OperandError(f"a shared-memory descriptor has 64 bits, not {value.bit_length()}")
     generation = GENERATIONS[family]
-    places = {**_OFFSETS, "base offset": (49, 3)}
-    if generation.fixed_bits:
-        places["fixed"] = generation.fixed_bit, generation.fixed_bits
-        places["leading offset mode"] = 52, 1
-    places["swizzle"] = generation.swizzle_bit, 64 - generation.swizzle_bit
-    swizzle = generation.swizzles.get(value >> generation.swizzle_bit)
+    swizzle = generation.swizzles.get(value >> generation.fields["swizzle"][0])
     fields = []
-    for field in _partition(value, 64, places):
+    for field in _partition(value, 64, generation.fields):
         meaning, problem = _shared_meaning(field, swizzle, generation.swizzles)
         fields.append(replace(field, meaning=meaning, problem=problem or field.problem))
     return tuple(fields)

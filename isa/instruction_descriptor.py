@@ -112,22 +112,15 @@ def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescrip
     _check(opcode, descriptor, where)
     kind, instruction = KINDS[opcode.kind], descriptor.instruction
     scale = instruction.scale_format
-    values = {
-        "sparsity_selector": descriptor.sparsity_selector,
+    values = vars(descriptor) | {
         "sparse": opcode.sparse,
         "saturate": instruction.satfinite,
         "d": kind.accumulators[instruction.d.name],
         "a": kind.types[instruction.a.name],
         "b": kind.types[instruction.b.name],
-        "negate_a": descriptor.negate_a,
-        "negate_b": descriptor.negate_b,
-        "transpose_a": descriptor.transpose_a,
-        "transpose_b": descriptor.transpose_b,
         "n": instruction.n // 8,
         "m": instruction.m // m_unit(opcode),
         "max_shift": MAX_SHIFTS.index(descriptor.max_shift),
-        "scale_id_a": descriptor.scale_id_a,
-        "scale_id_b": descriptor.scale_id_b,
         "scale_type": kind.scale_types[opcode.scale_size or 0][scale.name] if scale else 0,
         "k": 0,
     }
@@ -188,17 +181,14 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
     if descriptor.transpose_b and instruction.container_bits == 8 and n % (16 * opcode.cta_group):
         step = 16 * opcode.cta_group
         raise OperandError(f"N in {where} must be a multiple of {step} with transposed B of 8 bits, not {n}")
-    selectors = tuple(range(opcode.selectors))
-    if descriptor.sparsity_selector not in selectors:
-        raise OperandError(
-            f"the selector in {where} must be {_numbers(selectors)}, not {shown(descriptor.sparsity_selector)}"
-        )
     scale_ids = tuple(range(0, 4, opcode.scale_size)) if opcode.scale_size else (0,)
-    for name, value in (("A", descriptor.scale_id_a), ("B", descriptor.scale_id_b)):
-        if value not in scale_ids:
-            raise OperandError(
-                f"the scale factor {name} ID in {where} must be {_numbers(scale_ids)}, not {shown(value)}"
-            )
+    for name, value, accepted in (
+        ("selector", descriptor.sparsity_selector, tuple(range(opcode.selectors))),
+        ("scale factor A ID", descriptor.scale_id_a, scale_ids),
+        ("scale factor B ID", descriptor.scale_id_b, scale_ids),
+    ):
+        if value not in accepted:
+            raise OperandError(f"the {name} in {where} must be {_numbers(accepted)}, not {shown(value)}")
     if descriptor.max_shift and not opcode.weight_stationary:
         raise OperandError(f"the maximum shift in {where} must be 0 without '.ws', not {descriptor.max_shift}")
 

@@ -8,7 +8,7 @@ from itertools import product
 from ..errors import InstructionError, shown
 from .formats import FORMATS, Format, low_bit
 from .metadata import GRANULARITIES, RULES, Granularity, Rule, is_wide
-from .text import is_word_of, parser
+from .text import category, dotted, is_word_of, parser
 from .variants import ARCHITECTURES, VARIANTS, Variant
 
 __all__ = [
@@ -128,29 +128,26 @@ class Instruction:
     @property
     def shape_and_types(self) -> str:
         """Shape and types, for example ``m128n8k32.f32.f16.f16``. For ``tcgen05`` they come from a descriptor."""
-        words = [self.shape, *(["satfinite"] if self.satfinite else []), self.d.name, self.a.name, self.b.name]
-        return ".".join([*words, *([self.scale_format.name] if self.scale_format else [])])
+        scale_type = self.scale_format.name if self.scale_format else ""
+        return dotted(self.shape, "satfinite" * self.satfinite, self.d.name, self.a.name, self.b.name, scale_type)
 
     def __str__(self) -> str:
+        kind = f"kind::{self.kind}" if self.kind else ""
+        scales = f"block_scale.scale_vec::{self.scale_size}X" if self.scale_size else ""
         if self.family == "tcgen05":
             # The PTX text of tcgen05 has neither shape nor types: they are in the instruction descriptor.
-            words = ["tcgen05.mma", *([self.sparse] if self.sparse else []), f"kind::{self.kind}"]
-            words += [f"block_scale.scale_vec::{self.scale_size}X"] if self.scale_size else []
-            return f"{'.'.join(words)} ({self.shape_and_types})"
-        if self.family == "wgmma":
-            words = ["wgmma.mma_async", *([self.sparse] if self.sparse else []), "sync.aligned", self.shape]
-        else:
-            words = ["mma", *([self.sparse] if self.sparse else []), "sync.aligned", self.shape, "row.col"]
-        words += [f"kind::{self.kind}"] if self.kind else []
-        words += [f"block_scale.scale_vec::{self.scale_size}X"] if self.scale_size else []
-        words += ["satfinite"] if self.satfinite else []
-        words += [self.d.name, self.a.name, self.b.name]
-        words += [self.c.name] if self.family == "mma" else []
-        words += [self.scale_format.name] if self.scale_format else []
-        return ".".join(words)
+            return f"{dotted('tcgen05.mma', self.sparse, kind, scales)} ({self.shape_and_types})"
+        is_mma = self.family == "mma"
+        opcode = "mma" if is_mma else "wgmma.mma_async"
+        words = opcode, self.sparse, "sync.aligned", self.shape, "row.col" * is_mma, kind, scales
+        types = self.d.name, self.a.name, self.b.name, self.c.name * is_mma
+        scale_type = self.scale_format.name if self.scale_format else ""
+        return dotted(*words, "satfinite" * self.satfinite, *types, scale_type)
 
 
-_SHAPE = re.compile(r"m\d+n\d+k\d+")
+#: Patterns of the qualifiers that an instruction has at most once, by category.
+_ONCE = {"sparse": "sp(::ordered_metadata)?", "shape": r"m\d+n\d+k\d+", "kind": "kind::.*",
+         "scale_size": "scale_vec::.*"}  # fmt: skip
 #: Qualifiers of dense PTX instructions that are not modelled.
 _NOT_MODELLED = ("f64", "b1", "m8n8k4")
 _QUALIFIERS = {
@@ -199,14 +196,8 @@ def _sorted_words(text: str) -> _Words:
             raise InstructionError(
                 f"'.{word}' in {text!r} is not modelled; mma and wgmma are modelled without .f64, .b1 and .m8n8k4."
             )
-        if word in ("sp", "sp::ordered_metadata"):
-            sorted_words.take("sparse", word)
-        elif _SHAPE.fullmatch(word):
-            sorted_words.take("shape", word)
-        elif word.startswith("kind::"):
-            sorted_words.take("kind", word)
-        elif word.startswith("scale_vec::"):
-            sorted_words.take("scale_size", word)
+        if name := category(word, _ONCE):
+            sorted_words.take(name, word)
         elif word in ("row", "col") and family == "mma":
             sorted_words.layouts.append(word)
         elif word in FORMATS:

@@ -20,8 +20,7 @@ class _Use:
 
     call: int
     words: str
-    shape: str | None = None  # Shape of the multiplication that uses the register as accumulator
-    as_a: bool = False  # whether a multiplication reads the register as A
+    role: str = ""  # shape of the multiplication that uses the register as accumulator, or "a" if it reads it as A
 
 
 @dataclass
@@ -157,23 +156,21 @@ class WgmmaSequence:
                 )
         if not self._fenced:
             raise OrderError(f"call {self._calls}: the first wgmma.mma_async needs a wgmma.fence before it")
-        shape = f"m{parsed.m}n{parsed.n}k{parsed.k}"
+        uses = {
+            "d": _Use(self._calls, f"accumulated by {parsed.shape}", parsed.shape),
+            "a": _Use(self._calls, "read as A", "a"),
+        }
         for name, registers in operands.items():
             for register in registers:
                 use = self._used.get(register)
-                if use and not (use.shape == shape if name == "d" else use.as_a):
+                if use and use.role != uses[name].role:
                     raise OrderError(
                         f"call {self._calls}: register {shown(register)} was {use.words} in call {use.call}, "
                         "and no wgmma.fence came between"
                     )
         for name, registers in operands.items():
-            use = (
-                _Use(self._calls, f"accumulated by {shape}", shape)
-                if name == "d"
-                else _Use(self._calls, "read as A", as_a=True)
-            )
             for register in registers:
-                self._used[register] = self._open.registers[register] = use
+                self._used[register] = self._open.registers[register] = uses[name]
         self._open.buffers |= dict.fromkeys(buffers or (), _Use(self._calls, "read"))
 
     def commit_group(self) -> None:
@@ -209,7 +206,6 @@ class WgmmaSequence:
                 raise OrderError(f"the multiplication of call {min(calls)} is never finished: no {missing} follows it")
 
     def _access(self, kind: str, words: str, names: tuple[Hashable, ...]) -> None:
-        """Record an access of threads to registers or to buffers of shared memory."""
         _check_names(kind, names)
         self._calls += 1
         for name in names:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from ..errors import InstructionError
 from .fragments import WARP_LANES
 from .instructions import one_of
-from .text import parser
+from .text import dotted, parser
 
 __all__ = ["ROW_BYTES", "MatrixMove", "MatrixMoveMap", "every_matrix_move", "matrix_move_map", "parse_matrix_move"]
 
@@ -92,11 +92,8 @@ class MatrixMove:
         return self.matrices * self.rows // 8
 
     def __str__(self) -> str:
-        words = [self.opcode, "sync.aligned", self.shape, f"x{self.matrices}"]
-        words += ["trans"] if self.transposed else []
-        words += ["shared", self.element]
-        words += [self.source] if self.source else []
-        return ".".join(words)
+        words = self.opcode, "sync.aligned", self.shape, f"x{self.matrices}", "trans" * self.transposed
+        return dotted(*words, "shared", self.element, self.source)
 
 
 def every_matrix_move() -> tuple[MatrixMove, ...]:
@@ -122,7 +119,6 @@ def _listed(choices: list[str]) -> str:
 
 
 def _sort_words(opcode: str, words: list[str], text: str) -> dict[str, list[str]]:
-    """Sort qualifiers by category: flag, shape, count, space or type."""
     kinds = {"flag": ("sync", "aligned", "trans"), "shape": _SHAPES, "count": _COUNTS, "space": _SPACES, "type": _TYPES}
     qualifiers: dict[str, list[str]] = {kind: [] for kind in kinds}
     for word in words:
@@ -159,7 +155,7 @@ def parse_matrix_move(text: str) -> MatrixMove:
     moves = [move for move in every_matrix_move() if move.opcode == opcode]
     for kind, part, spell in (
         ("shape", "shape", lambda move: move.shape),
-        ("type", "type", lambda move: ".".join(filter(None, (move.element, move.source)))),
+        ("type", "type", lambda move: dotted(move.element, move.source)),
         ("count", "number of matrices", lambda move: f"x{move.matrices}"),
     ):
         written = ".".join(qualifiers[kind])

@@ -17,6 +17,7 @@ from .instructions import Instruction
 
 __all__ = [
     "ADDRESS_SPACE",
+    "FIXED_VALUE",
     "GENERATIONS",
     "SWIZZLES",
     "UNIT_BYTES",
@@ -34,12 +35,11 @@ Index = NDArray[np.intp]
 
 #: Size in bytes of the unit of data that descriptors and swizzles move as a whole.
 UNIT_BYTES = 16
-_FIELD_BITS = 14
-_FIELD_MASK = (1 << _FIELD_BITS) - 1
-#: Descriptor bit of sm_103 that turns the leading offset into an absolute address.
-_ABSOLUTE = 1 << 52
+#: Fields of the descriptors of every family: lowest bit, width in bits. Addresses and offsets are in units.
+_FIELDS = {"start address": (0, 14), "leading byte offset": (16, 14), "stride byte offset": (32, 14),
+           "base offset": (49, 3)}  # fmt: skip
 #: Number of bytes of shared memory that a descriptor can address.
-ADDRESS_SPACE = UNIT_BYTES << _FIELD_BITS
+ADDRESS_SPACE = UNIT_BYTES << 14
 
 
 @dataclass(frozen=True)
@@ -81,26 +81,22 @@ SWIZZLES: dict[str, Swizzle] = {
 
 @dataclass(frozen=True)
 class _Generation:
-    """Descriptor fields that differ between ``wgmma`` and ``tcgen05``."""
+    """Format of the descriptors of ``wgmma`` or of ``tcgen05``."""
 
-    swizzle_bit: int
     swizzles: dict[int, str]
-    fixed_bit: int = 0  # Lowest bit and width of the field that must hold `fixed_value`
-    fixed_bits: int = 0
-    fixed_value: int = 0
+    fields: dict[str, tuple[int, int]]  # lowest bit and width in bits of each field
 
 
 #: Matrix descriptor formats by instruction family (PTX ISA 9.7.15.5.1 and 9.7.16.4.1).
 GENERATIONS: dict[str, _Generation] = {
-    "wgmma": _Generation(62, {0: "none", 1: "128B", 2: "64B", 3: "32B"}),
+    "wgmma": _Generation({0: "none", 1: "128B", 2: "64B", 3: "32B"}, {**_FIELDS, "swizzle": (62, 2)}),
     "tcgen05": _Generation(
-        61,
         {0: "none", 1: "128B with 32B atoms", 2: "128B", 4: "64B", 6: "32B"},
-        fixed_bit=46,
-        fixed_bits=3,
-        fixed_value=1,
+        {**_FIELDS, "fixed": (46, 3), "leading offset mode": (52, 1), "swizzle": (61, 3)},
     ),
 }
+#: Value that the field ``fixed`` of ``tcgen05`` must hold.
+FIXED_VALUE = 1
 
 
 @dataclass(frozen=True)
@@ -125,35 +121,24 @@ def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
     if not 0 <= value < 1 << 64:
         number = f"{value:#x}" if value.bit_length() <= 128 else shown(value)
         raise OperandError(f"a shared-memory descriptor must be a 64-bit number, not {number}")
-    generation = GENERATIONS[family]
-    fixed_mask = (1 << generation.fixed_bits) - 1
-    swizzle_code = value >> generation.swizzle_bit
-    # Bits 13:0 start, 29:16 leading offset, 45:32 stride offset (in units), 51:49 base offset, then the swizzle mode.
-    defined = _FIELD_MASK | _FIELD_MASK << 16 | _FIELD_MASK << 32 | 7 << 49
-    defined |= fixed_mask << generation.fixed_bit | (1 << 64) - (1 << generation.swizzle_bit)
-    if family == "tcgen05" and value & _ABSOLUTE:
-        raise OperandError(
-            f"descriptor {value:#018x} of tcgen05 has an absolute leading address, which is not modelled; bit 52 must "
-            f"be 0"
-        )
+    generation, where = GENERATIONS[family], f"descriptor {value:#018x} of {family}"
+    fields = {name: value >> low & (1 << width) - 1 for name, (low, width) in generation.fields.items()}
+    defined = sum(((1 << width) - 1) << low for low, width in generation.fields.values())
+    if fields.get("leading offset mode"):
+        raise OperandError(f"{where} has an absolute leading address, which is not modelled; bit 52 must be 0")
     if reserved := value & ~defined:
-        raise OperandError(f"descriptor {value:#018x} of {family} sets the reserved bits {reserved:#x}")
-    if (value >> generation.fixed_bit & fixed_mask) != generation.fixed_value:
-        raise OperandError(
-            f"descriptor {value:#018x} of {family} must hold {generation.fixed_value:#05b} in bits "
-            f"{generation.fixed_bit + generation.fixed_bits - 1}:{generation.fixed_bit}"
-        )
-    if swizzle_code not in generation.swizzles:
+        raise OperandError(f"{where} sets the reserved bits {reserved:#x}")
+    if fields.get("fixed", FIXED_VALUE) != FIXED_VALUE:
+        raise OperandError(f"{where} must hold {FIXED_VALUE:#05b} in bits 48:46")
+    if fields["swizzle"] not in generation.swizzles:
         accepted = ", ".join(f"{code} ({name})" for code, name in generation.swizzles.items())
-        raise OperandError(
-            f"descriptor {value:#018x} of {family} has the swizzle mode {swizzle_code}; expected {accepted}"
-        )
+        raise OperandError(f"{where} has the swizzle mode {fields['swizzle']}; expected {accepted}")
     return SharedDescriptor(
-        start=(value & _FIELD_MASK) * UNIT_BYTES,
-        leading_offset=(value >> 16 & _FIELD_MASK) * UNIT_BYTES,
-        stride_offset=(value >> 32 & _FIELD_MASK) * UNIT_BYTES,
-        base_offset=value >> 49 & 7,
-        swizzle=SWIZZLES[generation.swizzles[swizzle_code]],
+        start=fields["start address"] * UNIT_BYTES,
+        leading_offset=fields["leading byte offset"] * UNIT_BYTES,
+        stride_offset=fields["stride byte offset"] * UNIT_BYTES,
+        base_offset=fields["base offset"],
+        swizzle=SWIZZLES[generation.swizzles[fields["swizzle"]]],
     )
 
 
@@ -182,14 +167,16 @@ def encode_descriptor(
     codes = {name: code for code, name in generation.swizzles.items()}
     if swizzle not in codes:
         raise OperandError(f"the swizzle of a descriptor of {family} must be {', '.join(codes)}, not {shown(swizzle)}")
-    return (
-        start // UNIT_BYTES
-        | leading_offset // UNIT_BYTES << 16
-        | stride_offset // UNIT_BYTES << 32
-        | generation.fixed_value << generation.fixed_bit
-        | base_offset << 49
-        | codes[swizzle] << generation.swizzle_bit
-    )
+    values = {
+        "start address": start // UNIT_BYTES,
+        "leading byte offset": leading_offset // UNIT_BYTES,
+        "stride byte offset": stride_offset // UNIT_BYTES,
+        "base offset": base_offset,
+        "fixed": FIXED_VALUE,
+        "leading offset mode": 0,
+        "swizzle": codes[swizzle],
+    }
+    return sum(values[name] << low for name, (low, _) in generation.fields.items())
 
 
 @dataclass(frozen=True, eq=False)

@@ -181,6 +181,13 @@ class _Expected:
     registers: int = 0  # number of registers in braces, or 0 if the operand is no list of registers
     accepted: tuple[int, ...] | None = None  # values of a constant, or None if any is accepted
     id_threads: int = 0  # number of thread ids if the operand is a byte id and a thread id of block scales
+    is_optional: bool = False
+
+    @property
+    def listed(self) -> str:
+        """Operand in a list of all operands, where an optional list of registers is in braces."""
+        role = f"{{{self.role}}}" if self.is_optional and self.registers else self.role
+        return f"optionally {role}" if self.is_optional else role
 
 
 def operand_roles(line: PastedLine, i: Instruction, opcode: Opcode | None = None) -> tuple[OperandRole, ...]:
@@ -189,16 +196,19 @@ def operand_roles(line: PastedLine, i: Instruction, opcode: Opcode | None = None
     Raise an `InstructionError` if an operand is missing or superfluous, has a wrong number of registers, or is a
     constant that is out of range.
     """
-    name, roles = str(opcode or i), []
+    name = str(opcode or i)
+    roles: list[OperandRole] = []
     if opcode:
-        expected, order = _tcgen05_operands(line, i, opcode)
+        expected = [*_tcgen05_operands(line, opcode)]
     else:
         expected = [*(_mma_operands(i) if i.family == "mma" else _wgmma_operands(line, i))]
-        order = ", ".join(one.role for one in expected)
-    for number, one in enumerate(expected):
-        if number == len(line.operands):
+    order = ", ".join(one.listed for one in expected)
+    for one in expected:
+        text = line.operands[len(roles)] if len(roles) < len(line.operands) else None
+        if one.is_optional and (text is None or (one.registers and not text.startswith("{"))):
+            continue
+        if text is None:
             raise InstructionError(f"{one.role} of {name} is missing; its operands are {order}")
-        text = line.operands[number]
         value = constant(text)
         if one.registers:
             _check_registers(text, one.role, one.registers, name)
@@ -211,7 +221,7 @@ def operand_roles(line: PastedLine, i: Instruction, opcode: Opcode | None = None
             form = "an address of tensor memory in square brackets" if text[:1] != "[" else "no address in brackets"
             raise InstructionError(f"{one.role} of {name} must be {form}, not {text}")
         roles.append(OperandRole(one.role, text, one.meaning, value))
-    if others := line.operands[len(expected) :]:
+    if others := line.operands[len(roles) :]:
         raise InstructionError(f"{shown(', '.join(others))} is superfluous: the operands of {name} are {order}")
     return tuple(roles)
 
@@ -279,45 +289,27 @@ def _wgmma_operands(line: PastedLine, i: Instruction) -> Iterator[_Expected]:
         yield _Expected(f"imm-trans-{matrix}", meaning, accepted=(0, 1))
 
 
-def _tcgen05_operands(line: PastedLine, i: Instruction, opcode: Opcode) -> tuple[list[_Expected], str]:
-    """Return the operands that a line of ``tcgen05.mma`` should have, and the names of all possible operands."""
+def _tcgen05_operands(line: PastedLine, opcode: Opcode) -> Iterator[_Expected]:
     in_tensor_memory = len(line.operands) > 1 and line.operands[1].startswith("[")
-    order = ["[d-tmem]", "[a-tmem]" if in_tensor_memory else "a-desc", "b-desc"]
-    order += [*(["[sp-meta-tmem]"] if opcode.sparse else []), "idesc"]
-    order += ["[scale-A-tmem]", "[scale-B-tmem]"] if opcode.scale_size else []
-    order += ["enable-input-d"]
-    roles = [*order]
-    plain = not opcode.weight_stationary and not opcode.scale_size
-    if plain and len(line.operands) > len(order) - 1 and line.operands[len(order) - 1].startswith("{"):
-        roles.insert(-1, "disable-output-lane")
-    if len(line.operands) > len(roles):
-        roles += ["zero-column-mask-desc"] if opcode.weight_stationary else ["scale-input-d"] * opcode.scales_input_d
+    stored = "stored " * opcode.sparse
+    yield _Expected("[d-tmem]", "C and D in tensor memory: address")
+    if in_tensor_memory:
+        yield _Expected("[a-tmem]", f"{stored}A in tensor memory: address")
+    else:
+        yield _Expected("a-desc", f"{stored}A: 64-bit matrix descriptor of shared memory")
+    yield _Expected("b-desc", "B: 64-bit matrix descriptor of shared memory")
+    if opcode.sparse:
+        yield _Expected("[sp-meta-tmem]", "metadata in tensor memory: address")
+    yield _Expected("idesc", "32-bit instruction descriptor: shape, types, selector and options")
+    for matrix in "AB" if opcode.scale_size else "":
+        yield _Expected(f"[scale-{matrix}-tmem]", f"block scales of {matrix} in tensor memory: address")
+    if not opcode.weight_stationary and not opcode.scale_size:
+        lanes, meaning = 4 * opcode.cta_group, "registers: a bit of 1 keeps the old D in one lane"
+        yield _Expected("disable-output-lane", f"{lanes} {meaning}", lanes, is_optional=True)
+    yield _Expected("enable-input-d", "predicate: if false, D = A*B without the old D", accepted=(0, 1))
     if opcode.weight_stationary:
-        order += ["optionally zero-column-mask-desc"]
-    elif plain:
-        order.insert(-1, "optionally {disable-output-lane}")
-        order += ["optionally scale-input-d"] * opcode.scales_input_d
-    lanes = {"disable-output-lane": 4 * opcode.cta_group}
-    accepted = {"enable-input-d": (0, 1), "scale-input-d": tuple(range(16))}
-    expected = [
-        _Expected(role, _tcgen05_meaning(role, i, opcode), lanes.get(role, 0), accepted.get(role)) for role in roles
-    ]
-    return expected, ", ".join(order)
-
-
-def _tcgen05_meaning(name: str, i: Instruction, opcode: Opcode) -> str:
-    meanings = {
-        "[d-tmem]": "C and D in tensor memory: address",
-        "[a-tmem]": f"{'stored ' * opcode.sparse}A in tensor memory: address",
-        "a-desc": f"{'stored ' * opcode.sparse}A: 64-bit matrix descriptor of shared memory",
-        "b-desc": "B: 64-bit matrix descriptor of shared memory",
-        "[sp-meta-tmem]": "metadata in tensor memory: address",
-        "idesc": "32-bit instruction descriptor: shape, types, selector and options",
-        "[scale-A-tmem]": "block scales of A in tensor memory: address",
-        "[scale-B-tmem]": "block scales of B in tensor memory: address",
-        "disable-output-lane": f"{4 * opcode.cta_group} registers: a bit of 1 keeps the old D in one lane",
-        "enable-input-d": "predicate: if false, D = A*B without the old D",
-        "scale-input-d": "s: the old D is multiplied by 2**-s before it is added",
-        "zero-column-mask-desc": "64-bit mask descriptor: shift of the columns of B, and columns set to zero",
-    }
-    return meanings[name]
+        meaning = "64-bit mask descriptor: shift of the columns of B, and columns set to zero"
+        yield _Expected("zero-column-mask-desc", meaning, is_optional=True)
+    elif opcode.scales_input_d:
+        meaning = "s: the old D is multiplied by 2**-s before it is added"
+        yield _Expected("scale-input-d", meaning, accepted=tuple(range(16)), is_optional=True)

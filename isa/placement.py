@@ -1,6 +1,6 @@
 """Records of where each operand of an instruction is stored in registers, shared memory and tensor memory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
-from .formats import Format
+from .formats import Format, low_bit
 from .fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from .instructions import Instruction
 from .shared_tile import MAJORS, SharedTile, packed_tile, tile_shape
@@ -101,27 +101,62 @@ def placements(
     return _in_tensor_memory(instruction, sparsity_selector, opcode, tiles or {})
 
 
+def _placed(
+    i: Instruction,
+    operand: str,
+    memory: Memory,
+    where: tuple[Index, Index, Index],
+    bits: int,
+    formulas: Mapping[str, str],
+    notes: Sequence[str] = (),
+    tile: SharedTile | None = None,
+) -> OperandPlacement:
+    """Return a placement. `where` has the lanes, words and lowest bits of the elements, `bits` bits each."""
+    fmt: Format | None = getattr(i, operand, None)  # metadata and block scales have no element format
+    indices = {
+        "a": ("row", "stored" if i.sparse else "k"),
+        "b": ("k", "n"),
+        "d": ("row", "n"),
+        "metadata": ("row", "chunk"),
+        "scale_a": ("row", "block"),
+        "scale_b": ("n", "block"),
+    }
+    return OperandPlacement(
+        operand=operand,
+        memory=memory,
+        indices=indices[operand],
+        lanes=where[0],
+        words=where[1],
+        low_bits=where[2],
+        bits=bits,
+        value_low_bit=low_bit(fmt, bits) if fmt else 0,
+        value_bits=fmt.bits if fmt else bits,
+        formulas=formulas,
+        notes=tuple(notes),
+        tile=tile,
+    )
+
+
 def _in_registers(i: Instruction, sparsity_selector: int, tiles: Mapping[str, SharedTile]) -> list[OperandPlacement]:
     warpgroup = i.family == "wgmma"
     warp = "16*w + " if warpgroup else ""
-    elements = 32 // i.container_bits
+    elements, k = 32 // i.container_bits, "stored" if i.sparse else "k"
     row = f"{warp}g + 8*(r & 1)" if i.m > 8 else "g"
-    a_indices = "row", "stored" if i.sparse else "k"
-    places = [_of_fragment("a", a_fragment(i), i, a_indices, (row, _packed(elements, "(r >> 1)")))]
+    places = [_of_fragment("a", a_fragment(i), i, {"row": row, k: _packed(elements, "(r >> 1)")})]
     if warpgroup:
-        places.append(_shared("a", i, a_indices, tiles))
+        places.append(_shared("a", i, tiles))
     if i.sparse:
         places.append(_metadata(i, sparsity_selector, "32*(row//16) + " if warpgroup else ""))
     if warpgroup:
-        places.append(_shared("b", i, ("k", "n"), tiles))
+        places.append(_shared("b", i, tiles))
     else:
-        places.append(_of_fragment("b", b_fragment(i), i, ("k", "n"), (_packed(elements, "r"), "g")))
+        places.append(_of_fragment("b", b_fragment(i), i, {"k": _packed(elements, "r"), "n": "g"}))
     c = "r" if i.d.bits == 32 else "(2*r + j)"
     d_row = f"{warp}g + 8*({c} >> 1 & 1)" if i.m > 8 else "g"
     d_column = f"{f'8*({c} >> 2) + ' if i.n > 8 else ''}2*t + ({c} & 1)"
-    places.append(_of_fragment("d", accumulator_fragment(i), i, ("row", "n"), (d_row, d_column)))
+    places.append(_of_fragment("d", accumulator_fragment(i), i, {"row": d_row, "n": d_column}))
     if i.scale_size:
-        places += [_scales(i, "a", "row", "4*(row & 7) + (row >> 3)", 2), _scales(i, "b", "n", "4*n", 1)]
+        places += [_scales(i, "a", "4*(row & 7) + (row >> 3)", 2), _scales(i, "b", "4*n", 1)]
     return places
 
 
@@ -130,84 +165,48 @@ def _packed(elements: int, register: str) -> str:
     return f"t + 4*{register}" if elements == 1 else f"{elements}*(t + 4*{register}) + j"
 
 
-def _of_fragment(
-    operand: str, fragment: Fragment, i: Instruction, indices: tuple[str, str], formulas: tuple[str, str]
-) -> OperandPlacement:
+def _of_fragment(operand: str, fragment: Fragment, i: Instruction, formulas: Mapping[str, str]) -> OperandPlacement:
     threads, registers, elements = np.unravel_index(fragment.positions, fragment.rows.shape)
-    fmt: Format = getattr(i, operand)
-    return OperandPlacement(
-        operand=operand,
-        memory=Memory.REGISTERS,
-        indices=indices,
-        lanes=threads,
-        words=registers,
-        low_bits=elements * fragment.element_bits,
-        bits=fragment.element_bits,
-        value_low_bit=0 if operand == "d" else i.low_bit(fmt),
-        value_bits=fmt.bits,
-        formulas=dict(zip(indices, formulas, strict=True)),
-    )
+    where = threads, registers, elements * fragment.element_bits
+    return _placed(i, operand, Memory.REGISTERS, where, fragment.element_bits, formulas)
 
 
 def _metadata(i: Instruction, sparsity_selector: int, warp: str) -> OperandPlacement:
-    where = metadata_map(i, sparsity_selector)
     if i.wide:
         quad_lane = "f" if i.chunks == 4 else f"{i.chunks // 4}*f + (chunk >> 2)"
-        low_bit = "16*(row >> 3 & 1) + 4*(chunk & 3)"
+        bit = "16*(row >> 3 & 1) + 4*(chunk & 3)"
     else:
         quad_lane = f"{'2*f' if i.chunks == 8 else '2*(chunk >> 3)'} + (row >> 3 & 1)"
-        low_bit = "4*(chunk & 7)"
-    return OperandPlacement(
-        operand="metadata",
-        memory=Memory.REGISTERS,
-        indices=("row", "chunk"),
-        lanes=where.lanes,
-        words=np.zeros_like(where.lanes),
-        low_bits=where.low_bits,
-        bits=4,
-        value_low_bit=0,
-        value_bits=4,
-        formulas={"lane": f"{warp}4*(row & 7) + {quad_lane}", "low bit": low_bit},
-        notes=("the bits of other lanes are ignored",) if i.sparsity_selectors > 1 else (),
-    )
+        bit = "4*(chunk & 7)"
+    formulas = {"lane": f"{warp}4*(row & 7) + {quad_lane}", "low bit": bit}
+    notes = ["the bits of other lanes are ignored"] if i.sparsity_selectors > 1 else []
+    where = metadata_map(i, sparsity_selector)
+    of_register = where.lanes, np.zeros_like(where.lanes), where.low_bits
+    return _placed(i, "metadata", Memory.REGISTERS, of_register, 4, formulas, notes)
 
 
-def _scales(i: Instruction, operand: str, index: str, lane: str, lanes_per_id: int) -> OperandPlacement:
-    where = scale_map(i, operand, 0, 0)
-    return OperandPlacement(
-        operand=f"scale_{operand}",
-        memory=Memory.REGISTERS,
-        indices=(index, "block"),
-        lanes=where.lanes,
-        words=np.zeros_like(where.lanes),
-        low_bits=where.low_bits,
-        bits=8,
-        value_low_bit=0,
-        value_bits=8,
-        formulas={"lane": lane, "low bit": "8*block"},
-        notes=(
-            "for byte id 0 and thread id 0; each further byte id adds 8 to the low bit, each further thread id adds "
-            f"{lanes_per_id} to the lane",
-            f"a block has {i.span} logical columns along K",
-        ),
+def _scales(i: Instruction, matrix: str, lane: str, lanes_per_id: int) -> OperandPlacement:
+    where = scale_map(i, matrix, 0, 0)
+    notes = (
+        "for byte id 0 and thread id 0; each further byte id adds 8 to the low bit, each further thread id adds "
+        f"{lanes_per_id} to the lane",
+        f"a block has {i.span} logical columns along K",
     )
+    of_register = where.lanes, np.zeros_like(where.lanes), where.low_bits
+    formulas = {"lane": lane, "low bit": "8*block"}
+    return _placed(i, f"scale_{matrix}", Memory.REGISTERS, of_register, 8, formulas, notes)
 
 
 def _shared(
-    operand: str,
-    i: Instruction,
-    indices: tuple[str, str],
-    tiles: Mapping[str, SharedTile],
-    opcode: Opcode | None = None,
+    operand: str, i: Instruction, tiles: Mapping[str, SharedTile], opcode: Opcode | None = None
 ) -> OperandPlacement:
-    """Return the placement of A or B in shared memory."""
     shape, ctas = tile_shape(i, operand, opcode), opcode.cta_group if opcode else 1
     tile = tiles.get(operand) or packed_tile(i, operand, opcode)
     where, descriptor = shape.map(tile), tile.descriptor
     addresses, low_bits = where.addresses, where.low_bits
-    outer, inner = indices
+    outer, inner = "row", "stored" if i.sparse else "k"
     if operand == "b":
-        addresses, low_bits, outer, inner = addresses.T, low_bits.T, inner, outer
+        addresses, low_bits, outer, inner = addresses.T, low_bits.T, "n", "k"
     if tile.major == "mn":
         outer, inner = inner, outer
     offsets = f"SBO {descriptor.stride_offset}, LBO {descriptor.leading_offset}"
@@ -228,20 +227,8 @@ def _shared(
     if ctas > 1:
         of_b = f"each CTA holds {shape.mn} of the {ctas * shape.mn} columns"
         notes.append(of_b if operand == "b" else f"{shape.mn} rows in each CTA")
-    return OperandPlacement(
-        operand=operand,
-        memory=Memory.SHARED,
-        indices=indices,
-        lanes=np.zeros_like(addresses),
-        words=addresses,
-        low_bits=low_bits,
-        bits=shape.element_bits,
-        value_low_bit=shape.fmt.ignored_low_bits,
-        value_bits=shape.fmt.bits,
-        formulas=tile.formulas(shape, inner, outer),
-        notes=tuple(notes),
-        tile=tile if operand in tiles else None,
-    )
+    of_bytes, formulas = (np.zeros_like(addresses), addresses, low_bits), tile.formulas(shape, inner, outer)
+    return _placed(i, operand, Memory.SHARED, of_bytes, shape.element_bits, formulas, notes, tiles.get(operand))
 
 
 def _in_tensor_memory(
@@ -252,62 +239,43 @@ def _in_tensor_memory(
     ordered: list[OperandPlacement] = []
     unknown: dict[str, str] = {}
 
-    def add(
-        operand: str, make: Callable[[], TensorMap], indices: tuple[str, str], formulas: tuple[str, str, str]
-    ) -> None:
+    def add(operand: str, make: Callable[[], TensorMap], lane: str, column: str, bit: str) -> None:
         try:
-            ordered.append(_of_tensor_map(operand, make(), i, layout, indices, formulas))
+            formulas = {"lane": lane, "column": column, "low bit": bit}
+            ordered.append(_of_tensor_map(operand, make(), i, layout, formulas))
         except OperandError as error:
             unknown["a in tensor memory" if operand == "a" else operand] = str(error)
 
-    per_word, column = 32 // i.container_bits, "stored" if i.sparse else "k"
-    of_a = lane, f"{column}//{per_word}", f"{i.container_bits}*({column} % {per_word})"
-    add("a", lambda: a_map(layout, i, 0), ("row", column), of_a)
-    ordered.append(_shared("a", i, ("row", column), tiles, opcode))
+    per_word, k = 32 // i.container_bits, "stored" if i.sparse else "k"
+    add("a", lambda: a_map(layout, i, 0), lane, f"{k}//{per_word}", f"{i.container_bits}*({k} % {per_word})")
+    ordered.append(_shared("a", i, tiles, opcode))
     if i.sparse:
         of_metadata = lane, "chunk//8", "4*(chunk % 8)"
         if i.wide:
             apart = 32 if layout.half_lanes else 16
             of_metadata = f"row//16*{apart} + chunk//4*8 + row % 8", "f", "row % 16//8*16 + 4*(chunk % 4)"
-        add("metadata", lambda: tensor_metadata_map(layout, i, sparsity_selector, 0), ("row", "chunk"), of_metadata)
-    ordered.append(_shared("b", i, ("k", "n"), tiles, opcode))
-    add("d", lambda: accumulator_map(layout, i.n, i.d.bits, 0), ("row", "n"), _of_accumulator(layout, i.n, lane))
+        add("metadata", lambda: tensor_metadata_map(layout, i, sparsity_selector, 0), *of_metadata)
+    ordered.append(_shared("b", i, tiles, opcode))
+    add("d", lambda: accumulator_map(layout, i.n, i.d.bits, 0), *_of_accumulator(layout, i.n, lane))
     for name, index, lines, parts in (("scale_a", "row", layout.rows, 1), ("scale_b", "n", i.n, layout.column_parts)):
         if i.scale_size:
             make = partial(tensor_scale_map, name, lines, i.scale_size, 0, 0, parts)
-            add(name, make, (index, "block"), _of_scales(index, lines // parts, parts))
+            add(name, make, *_of_scales(index, lines // parts, parts))
     return Placements(tuple(ordered), unknown)
 
 
 def _of_tensor_map(
-    operand: str,
-    where: TensorMap,
-    i: Instruction,
-    layout: Layout,
-    indices: tuple[str, str],
-    formulas: tuple[str, str, str],
+    operand: str, where: TensorMap, i: Instruction, layout: Layout, formulas: Mapping[str, str]
 ) -> OperandPlacement:
     notes = ["lanes and columns are relative to the operand's address"]
     if where.copies[1:]:
         notes.append(f"with copies at lane offsets {', '.join(map(str, where.copies[1:]))}")
     if layout.half_lanes:
         notes.append("the operand's address may also be at lane 16")
-    if layout.cta_group > 1 and indices[0] == "row":
+    if layout.cta_group > 1 and operand != "scale_b":
         notes.append(f"{layout.rows} rows in each CTA")
-    fmt: Format | None = getattr(i, operand, None)
-    return OperandPlacement(
-        operand=operand,
-        memory=Memory.TENSOR,
-        indices=indices,
-        lanes=where.lanes,
-        words=where.columns,
-        low_bits=where.low_bits,
-        bits=where.element_bits,
-        value_low_bit=fmt.ignored_low_bits if fmt else 0,
-        value_bits=fmt.bits if fmt else where.element_bits,
-        formulas=dict(zip(("lane", "column", "low bit"), formulas, strict=True)),
-        notes=tuple(notes),
-    )
+    of_words = where.lanes, where.columns, where.low_bits
+    return _placed(i, operand, Memory.TENSOR, of_words, where.element_bits, formulas, notes)
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:

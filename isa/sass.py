@@ -15,8 +15,8 @@ from functools import cache
 from ..errors import InstructionError
 from .instructions import Instruction, every_instruction
 from .numerics import Method, numerics
-from .tcgen05 import KINDS, Opcode, every_opcode
-from .text import is_word_of
+from .tcgen05 import Opcode, every_opcode
+from .text import dotted, is_word_of
 
 __all__ = ["SOURCE", "Implementation", "implementations", "sass_name", "sass_of", "sass_of_opcode"]
 
@@ -48,8 +48,7 @@ def sass_of(i: Instruction, arch: str) -> tuple[str, int]:
     results. The architecture must have the PTX instruction.
     """
     if i.family == "wgmma":
-        words = [f"{_letter(i)}GMMA", *(["SP"] if i.sparse else []), f"{i.m}x{i.n}x{i.k}", *_types(i)]
-        return ".".join(words), 1
+        return dotted(f"{_letter(i)}GMMA", "SP" * bool(i.sparse), f"{i.m}x{i.n}x{i.k}", *_types(i)), 1
     m, k, letter, count, types = i.m, i.k, _letter(i), 1, _types(i)
     if numerics(i, arch).method is Method.EMULATED:
         letter, k, count, types = "H", k // 2, 2, [i.d.name.upper()]
@@ -57,8 +56,8 @@ def sass_of(i: Instruction, arch: str) -> tuple[str, int]:
         k, count, types = k // 2, 2, [f"{fmt.name[0].upper()}8" for fmt in (i.a, i.b)]
     if arch in _SIXTEEN_ROWS:
         m = 16
-    flags = [*(["SF"] if i.scale_size else []), *(["SP"] if i.sparse else [])]
-    return ".".join([f"{letter}MMA", *flags, f"{m}{i.n}{k}", *types]), count
+    flags = "SF" * bool(i.scale_size), "SP" * bool(i.sparse)
+    return dotted(f"{letter}MMA", *flags, f"{m}{i.n}{k}", *types), count
 
 
 def _letter(i: Instruction) -> str:
@@ -84,10 +83,8 @@ def _types(i: Instruction) -> list[str]:
 def sass_of_opcode(opcode: Opcode) -> str:
     """Return the name of the machine instruction (SASS) that executes a ``tcgen05.mma``, without ``.collector``."""
     letter = {"i8": "I", "f16": "H", "tf32": "H"}.get(opcode.kind, "O" if "mxf4" in opcode.kind else "Q")
-    words = [f"UTC{letter}MMA", *(["WS"] if opcode.weight_stationary else [])]
-    words += ["2CTA"] if opcode.cta_group == 2 else []
-    words += ["4X"] if KINDS[opcode.kind].scales and opcode.scale_size == 4 else []
-    return ".".join([*words, *(["ASHIFT"] if opcode.shifts_a else [])])
+    words = f"UTC{letter}MMA", "WS" * opcode.weight_stationary, "2CTA" * (opcode.cta_group == 2)
+    return dotted(*words, "4X" * (opcode.scale_size == 4), "ASHIFT" * opcode.shifts_a)
 
 
 @cache

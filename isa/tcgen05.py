@@ -1,6 +1,5 @@
 """Kinds, qualifiers and parser of ``tcgen05.mma``. Shape and types are in a separate instruction descriptor."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -8,7 +7,7 @@ from itertools import product
 from ..errors import InstructionError
 from .formats import FORMATS
 from .instructions import Instruction, one_of
-from .text import parser
+from .text import category, dotted, parser
 
 __all__ = [
     "KINDS",
@@ -82,8 +81,16 @@ KINDS: dict[str, Kind] = {
     ),
 }
 
-_COLLECTOR = re.compile(r"collector::(a|b[0-3])::(fill|use|lastuse|discard)")
-_SCALE_WORD = re.compile(r"scale_vec::\w+|block\d+")
+#: Patterns of qualifiers by category.
+_QUALIFIERS = {
+    "sp": "sp",
+    "block_scale": "block_scale",
+    "ashift": "ashift",
+    "cta_group": "cta_group::.*",
+    "kind": "kind::.*",
+    "scale_vec": r"scale_vec::\w+|block\d+",
+    "collector": "collector::(a|b[0-3])::(fill|use|lastuse|discard)",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,10 +153,9 @@ class Opcode:
         return tuple(range(step, 257, step))
 
     def __str__(self) -> str:
-        words = ["tcgen05.mma", *(["ws"] if self.weight_stationary else []), *(["sp"] if self.sparse else [])]
-        words += [f"cta_group::{self.cta_group}"]
-        words += [f"kind::{self.kind}", *(["block_scale"] if KINDS[self.kind].scales else [])]
-        return ".".join([*words, *filter(None, (self.scale_word, self.collector, "ashift" * self.shifts_a))])
+        words = "tcgen05.mma", "ws" * self.weight_stationary, "sp" * self.sparse, f"cta_group::{self.cta_group}"
+        scaled = "block_scale" * bool(KINDS[self.kind].scales)
+        return dotted(*words, f"kind::{self.kind}", scaled, self.scale_word, self.collector, "ashift" * self.shifts_a)
 
 
 @parser
@@ -199,7 +205,13 @@ def _by_role(words: list[str], text: str) -> dict[str, str]:
     """Return the qualifiers by category. Raise an error if ``.cta_group`` or ``.kind`` is missing."""
     qualifiers: dict[str, str] = {}
     for word in words:
-        name = _role(word, text)
+        name = category(word, _QUALIFIERS)
+        if not name:
+            raise InstructionError(
+                f"{'.' + word!r} in {text!r} is no part of tcgen05.mma; accepted are .sp, .cta_group::…, .kind::…, "
+                f".block_scale, .scale_vec::…, .block16, .block32, .collector::…::… and .ashift, and .ws behind "
+                f"tcgen05.mma."
+            )
         if name in qualifiers:
             raise InstructionError(f"'.{word}' in {text!r} repeats '.{qualifiers[name]}'; one is expected.")
         qualifiers[name] = word
@@ -207,23 +219,6 @@ def _by_role(words: list[str], text: str) -> dict[str, str]:
         if name not in qualifiers:
             raise InstructionError(f"'.{name}' is missing in {text!r}; expected for example '.{example}'.")
     return qualifiers
-
-
-def _role(word: str, text: str) -> str:
-    """Return the category of a qualifier, for example ``kind`` for ``kind::f16``."""
-    if word in ("sp", "block_scale", "ashift"):
-        return word
-    for prefix in ("cta_group", "kind"):
-        if word.startswith(f"{prefix}::"):
-            return prefix
-    if _SCALE_WORD.fullmatch(word):
-        return "scale_vec"
-    if _COLLECTOR.fullmatch(word):
-        return "collector"
-    raise InstructionError(
-        f"{'.' + word!r} in {text!r} is no part of tcgen05.mma; accepted are .sp, .cta_group::…, .kind::…, "
-        f".block_scale, .scale_vec::…, .block16, .block32, .collector::…::… and .ashift, and .ws behind tcgen05.mma."
-    )
 
 
 def _check_scales(kind: str, qualifiers: dict[str, str], text: str) -> None:

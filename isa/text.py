@@ -1,6 +1,7 @@
 """Input checks and a cache of results, shared by all parsers of instruction text."""
 
-from collections.abc import Callable, Container
+import re
+from collections.abc import Callable, Container, Mapping
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from ..errors import InstructionError
 
-__all__ = ["is_word_of", "parser"]
+__all__ = ["category", "dotted", "is_word_of", "parser"]
 
 #: Maximum length of instruction text in characters, since error messages quote the text. Every instruction is much
 #: shorter.
@@ -45,3 +46,13 @@ def parser(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
 def is_word_of(value: object, accepted: Container[str]) -> bool:
     """Return whether a value of any type is a string and one of the accepted words."""
     return isinstance(value, str) and value in accepted
+
+
+def dotted(*words: str) -> str:
+    """Join qualifiers by dots, except those that are empty."""
+    return ".".join(filter(None, words))
+
+
+def category(word: str, patterns: Mapping[str, str]) -> str:
+    """Return the first category whose pattern matches a whole qualifier, or an empty string."""
+    return next((name for name, pattern in patterns.items() if re.fullmatch(pattern, word)), "")

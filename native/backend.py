@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,7 @@ __all__ = ["NativeBackend", "multiply", "opened"]
 
 @contextmanager
 def opened(
-    instruction: Instruction,
-    arch: str,
-    kernels: str = "",
-    numerics: Numerics | None = None,
+    instruction: Instruction, arch: str, kernels: str = "", numerics: Numerics | None = None
 ) -> Iterator[ctypes.c_void_p]:
     """Open a libsptc handle of an instruction, and close it when the context ends. Parameters: see :func:`multiply`."""
     handle, called = ctypes.c_void_p(), library()
@@ -45,7 +43,7 @@ def _check(called: ctypes.CDLL, handle: ctypes.c_void_p, status: int) -> None:
         raise BackendError(f"back end native cannot compute the instruction: {message}")
 
 
-def _buffer(kind: type[Input], array: NDArray | None) -> Input:
+def _buffer(kind: Any, array: NDArray | None) -> Any:
     return kind() if array is None else kind(array.ctypes.data, array.nbytes)
 
 
@@ -60,25 +58,10 @@ def multiply(
 ) -> NDArray:
     """Compute D = A B + C with libsptc. An operation with a longer K is a chain of instructions along K.
 
-    Parameters
-    ----------
-    instruction, arch, operands
-        As for :func:`sptc.golden.matrix.multiply`.
-    kernels : str
-        ``"portable"``, ``"avx2"`` or ``"avx512"``; the fastest of this processor by default.
-    threads : int
-        Threads that share the work.
-    numerics : Numerics, optional
-        Other numerics than those of `arch`.
-
-    Returns
-    -------
-    ndarray, type and shape of `operands.c`
-
-    Raises
-    ------
-    BackendError
-        There is no compiler, or the processor lacks what the kernels need.
+    Return an array of the type and shape of `operands.c`. The first three parameters are as for
+    :func:`sptc.golden.matrix.multiply`. `kernels` is ``"portable"``, ``"avx2"`` or ``"avx512"``, by default the fastest
+    of this processor; `threads` threads share the work; `numerics` replace those of `arch`. Raise a `BackendError` if
+    there is no compiler, or the processor lacks what the kernels need.
     """
     c, k = operands.c, operands.b.shape[1]
     optional = (operands.nibbles, operands.scale_a, operands.scale_b)

@@ -4,11 +4,13 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ..infra.cache import built
 from ..infra.compiler import compiler_stamp, cxx_compiler, progress, run_tool
@@ -29,7 +31,7 @@ __all__ = [
     "library_file",
 ]
 
-#: Version of libsptc's C interface, for which the structures of this module are defined.
+#: Version of libsptc's C interface, for which this module is written.
 ABI = 1
 #: Folder with the C++ sources of libsptc.
 SOURCES = Path(__file__).parent
@@ -47,81 +49,33 @@ KERNELS = {
 }
 
 
-class Input(ctypes.Structure):
-    """C structure ``sptc_input`` of ``sptc.h``: an input array and its size in bytes."""
-
-    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
-
-
-class Output(Input):
-    """C structure ``sptc_output`` of ``sptc.h``: an output array and its size in bytes."""
-
-
-class Matrices(ctypes.Structure):
-    """C structure ``sptc_matrices`` of ``sptc.h``: sizes and operands of a batch of matrix products."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("batch", "m", "n", "k")),
-        *((name, Input) for name in ("a", "b", "c", "nibbles", "scale_a", "scale_b")),
-        ("d", Output),
-    )
+#: Text of the C interface, without comments.
+_HEADER = re.sub(r"/\*.*?\*/", "", (SOURCES / "include" / "sptc.h").read_text(encoding="utf-8"), flags=re.DOTALL)
+#: Types of the fields of C structures.
+_TYPES: dict[str, Any] = {
+    **{f"{sign}int{bits}_t": getattr(ctypes, f"c_{sign}int{bits}") for sign in ("", "u") for bits in (32, 64)},
+    "size_t": ctypes.c_size_t,
+    "void *": ctypes.c_void_p,
+}
 
 
-class MmaOperands(ctypes.Structure):
-    """C structure ``sptc_mma_operands`` of ``sptc.h``: pointers to the operand registers of ``mma``."""
-
-    _fields_ = (
-        ("tiles", ctypes.c_int64),
-        *((name, Input) for name in ("a", "b", "c", "e")),
-        *((name, ctypes.c_int32) for name in ("selector", "metadata")),
-        *((name, Input) for name in ("scale_a", "scale_b")),
-        *((name, ctypes.c_int32) for name in ("byte_a", "thread_a", "byte_b", "thread_b")),
-        ("d", Output),
-    )
+def _structure(name: str) -> Any:
+    """Return the class of a C structure, with the fields that ``sptc.h`` declares."""
+    (body,) = re.findall(rf"typedef struct {name} {{(.*?)}}", _HEADER, re.DOTALL)
+    fields = []
+    for kind, declared in re.findall(r"(?:const )?(void \*|\w+) ?([^;]+);", body):
+        for field, count in re.findall(r"(\w+)(?:\[(\d+)\])?", declared):
+            fields.append((field, _TYPES[kind] * int(count) if count else _TYPES[kind]))
+    _TYPES[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    return _TYPES[name]
 
 
-class WgmmaOperands(ctypes.Structure):
-    """C structure ``sptc_wgmma_operands`` of ``sptc.h``: registers and shared memory for ``wgmma``."""
-
-    _fields_ = (
-        ("tiles", ctypes.c_int64),
-        *((name, Input) for name in ("c", "a")),
-        *((name, ctypes.c_uint64) for name in ("a_descriptor", "b_descriptor")),
-        ("e", Input),
-        *((name, ctypes.c_int32) for name in ("selector", "metadata")),
-        ("smem", Input),
-        ("smem_stride", ctypes.c_size_t),
-        *((name, ctypes.c_int32) for name in ("scale_d", "imm_scale_a", "imm_scale_b", "imm_trans_a", "imm_trans_b")),
-        ("d", Output),
-    )
-
-
-class Tcgen05Operands(ctypes.Structure):
-    """C structure ``sptc_tcgen05_operands`` of ``sptc.h``: tensor memory and shared memory for ``tcgen05.mma``."""
-
-    _fields_ = (
-        ("images", ctypes.c_int64),
-        *((name, Input) for name in ("tmem", "smem")),
-        ("smem_stride", ctypes.c_size_t),
-        *((name, ctypes.c_uint64) for name in ("a", "b", "zero_column_mask")),
-        *((name, ctypes.c_uint32) for name in ("d", "e", "scale_a", "scale_b", "idesc")),
-        ("disable_output_lane", ctypes.c_uint32 * 4),
-        *((name, ctypes.c_int32) for name in ("enable_input_d", "scale_input_d", "metadata")),
-        ("result", Output),
-    )
-
-
-class Shape(ctypes.Structure):
-    """C structure ``sptc_shape`` of ``sptc.h``: sizes of an instruction and of its operands."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_int32)
-        for name in (
-            *("m", "n", "k", "stored_k", "chunks", "selectors", "threads"),
-            *("a_registers", "b_registers", "d_registers", "operand_bytes", "result_bytes"),
-            *("operand_bits", "scales", "defined_nibbles"),
-        )
-    )
+Input, Output = _structure("sptc_input"), _structure("sptc_output")
+#: Operands of a batch of matrix products, of ``mma``, of ``wgmma`` and of ``tcgen05.mma``.
+Matrices, MmaOperands = _structure("sptc_matrices"), _structure("sptc_mma_operands")
+WgmmaOperands, Tcgen05Operands = _structure("sptc_wgmma_operands"), _structure("sptc_tcgen05_operands")
+#: Sizes of an instruction and of its operands.
+Shape = _structure("sptc_shape")
 
 
 def _is_x86() -> bool:

@@ -1,6 +1,7 @@
+// Selects the fastest kernels for the processor that runs the library.
 #include <cstring>
 
-#include "dispatch.h"
+#include "kernels.h"
 
 namespace sptc {
 

@@ -1,7 +1,7 @@
 #include "instruction.h"
 
 #include <algorithm>
-#include <cctype>
+#include <cstdio>
 #include <vector>
 
 #include "opcode.h"
@@ -13,16 +13,6 @@ namespace sptc {
 namespace {
 
 constexpr size_t LONGEST_TEXT = 400;
-
-bool take_number(const std::string &word, size_t &place, char letter, int &number) {
-    if (place >= word.size() || word[place] != letter) return false;
-    const size_t first = ++place;
-    for (number = 0; place < word.size() && std::isdigit(static_cast<unsigned char>(word[place])); ++place) {
-        if (place - first > 4) return false;
-        number = 10 * number + (word[place] - '0');
-    }
-    return place > first;
-}
 
 int format_number(const std::string &name) {
     int number = 0;
@@ -54,12 +44,11 @@ struct Words {
 };
 
 bool take_shape(Words &words, const std::string &word) {
-    size_t place = 0;
-    int m = 0, n = 0, k = 0;
-    if (!take_number(word, place, 'm', m) || !take_number(word, place, 'n', n) || !take_number(word, place, 'k', k))
+    char m[6], n[6], k[6];
+    int end = 0;
+    if (std::sscanf(word.c_str(), "m%5[0-9]n%5[0-9]k%5[0-9]%n", m, n, k, &end) < 3 || size_t(end) != word.size())
         return false;
-    if (place != word.size()) return false;
-    words.m = m, words.n = n, words.k = k;
+    words.m = std::stoi(m), words.n = std::stoi(n), words.k = std::stoi(k);
     return true;
 }
 

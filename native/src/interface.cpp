@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "checks.h"
-#include "dispatch.h"
 #include "instruction.h"
 #include "product.h"
 #include "registers.h"

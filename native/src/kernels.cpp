@@ -107,9 +107,7 @@ Ints with_specials(Ints result, const Step &step, Ints c, const bool *nan_scales
 
 // Loads f32 into the lanes of one half of a vector.
 Doubles load_half(const int32_t *codes, int side) {
-    HalfFloats floats;
-    std::memcpy(&floats, codes + side * LANES / 2, sizeof floats);
-    return __builtin_convertvector(floats, Doubles);
+    return __builtin_convertvector(loaded<HalfFloats>(codes + side * LANES / 2), Doubles);
 }
 
 // Computes a step like `fused_step`, for a vector of columns and any exponents. `largest` are the largest exponents of
@@ -258,18 +256,17 @@ void emulated(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t 
                 fused_step<1>(window, step, &total, &no_scale);
                 if (a.special || b.special) total = with_specials(total, step, before, no_scales);
             }
-            typedef float Floats __attribute__((vector_size(VECTOR_BYTES)));
             const Floats sum = bits_as<Floats>(accumulators) + bits_as<Floats>(total);
             const Ints is_nan = sum != sum;
             Ints code = bits_as<Ints>(sum);
             if (window.numerics.rounding == Rounding::RNE_F16) {
                 // An f32 has more than twice as many significand bits as an f16. Rounding the f32 sum of two f16
                 // numbers to f16 therefore gives the correctly rounded f16 sum.
-                HalfFloats low, high;
-                std::memcpy(&low, &sum, sizeof low);
-                std::memcpy(&high, reinterpret_cast<const char *>(&sum) + sizeof low, sizeof high);
-                code = joined(rounded(__builtin_convertvector(low, Doubles), Rounding::RNE_F16),
-                              rounded(__builtin_convertvector(high, Doubles), Rounding::RNE_F16));
+                const auto rounded_half = [&](int side) {
+                    const HalfFloats floats = bits_as<HalfFloats>(half(code, side));
+                    return rounded(__builtin_convertvector(floats, Doubles), Rounding::RNE_F16);
+                };
+                code = joined(rounded_half(0), rounded_half(1));
             }
             accumulators = is_nan ? Ints{} + CANONICAL_NAN : code;
         }

@@ -66,6 +66,12 @@ extern const Kernels portable_kernels;
 extern const Kernels avx2_kernels, avx512_kernels;
 #endif
 
+// Returns the kernels that are fastest on this processor for a number of columns.
+const Kernels &kernels_for(int64_t columns);
+
+// Returns the kernels with the given name; nullptr if no kernels have it, or if this processor cannot run them.
+const Kernels *kernels_named(const char *name);
+
 constexpr int32_t CANONICAL_NAN = 0x7FFFFFFF, INFINITY_F32 = 0x7F800000;
 
 }  // namespace sptc

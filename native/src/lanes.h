@@ -35,20 +35,21 @@ typedef int64_t Longs __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint64_t LongWords __attribute__((vector_size(VECTOR_BYTES)));
 typedef double Doubles __attribute__((vector_size(VECTOR_BYTES)));
 
-template <typename To, typename From>
-inline To bits_as(From from) {
-    static_assert(sizeof(To) == sizeof(From), "as many bits");
+template <typename To>
+inline To loaded(const void *from) {
     To to;
-    std::memcpy(&to, &from, sizeof to);
+    std::memcpy(&to, from, sizeof to);
     return to;
 }
 
-inline Ints load(const int32_t *from) {
-    Ints lanes;
-    std::memcpy(&lanes, from, sizeof lanes);
-    return lanes;
+template <typename To, typename From>
+inline To bits_as(From from) {
+    static_assert(sizeof(To) == sizeof(From), "as many bits");
+    return loaded<To>(&from);
 }
 
+inline Ints load(const int32_t *from) { return loaded<Ints>(from); }
+inline Shorts load(const int16_t *from) { return loaded<Shorts>(from); }
 inline void store(int32_t *to, Ints lanes) { std::memcpy(to, &lanes, sizeof lanes); }
 
 template <typename Lanes>
@@ -70,18 +71,10 @@ inline bool any(Ints lanes) {
 #endif
 }
 
-inline Shorts load(const int16_t *from) {
-    Shorts lanes;
-    std::memcpy(&lanes, from, sizeof lanes);
-    return lanes;
-}
-
 inline Ints widened(Shorts lanes) { return __builtin_convertvector(lanes, Ints); }
 
 inline HalfInts half(Ints lanes, int which) {
-    HalfInts part;
-    std::memcpy(&part, reinterpret_cast<const char *>(&lanes) + which * sizeof part, sizeof part);
-    return part;
+    return loaded<HalfInts>(reinterpret_cast<const int32_t *>(&lanes) + which * LANES / 2);
 }
 
 inline Ints joined(HalfInts low, HalfInts high) {

@@ -87,10 +87,7 @@ TensorMap scales(const char *name, uint32_t address, const TensorInstruction &pl
 void check_overlap(const TensorInstruction &placed) {
     std::vector<bool> taken(size_t(TENSOR_WORDS), false);
     for (int32_t word : placed.d.words) taken[size_t(word)] = true;
-    for (const auto &[name, where] : {std::pair<const char *, const TensorMap *>("a", &placed.a),
-                                      {"e", &placed.e},
-                                      {"scale_a", &placed.scale_a},
-                                      {"scale_b", &placed.scale_b}})
+    for (const auto &[name, where] : placed.inputs())
         for (int32_t copy : where->copies)
             for (int32_t word : where->words)
                 if (taken[size_t(word + copy * TENSOR_COLUMNS)])

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include "parallel.h"
 #include "product.h"
@@ -113,10 +112,7 @@ void Execution::check_accumulator(int64_t image) const {
 }
 
 void Execution::check(int64_t image, Tile &tile) const {
-    for (const auto &[name, where] : {std::pair<const char *, const TensorMap *>("a", &placed_.a),
-                                      {"e", &placed_.e},
-                                      {"scale_a", &placed_.scale_a},
-                                      {"scale_b", &placed_.scale_b}})
+    for (const auto &[name, where] : placed_.inputs())
         for (int cta = 0; cta < ctas_; ++cta) check_copies(name, *where, tensor(image, cta));
     if (instruction_.sparse() && placed_.policy != Policy::SILICON) {
         gather_bytes(image, placed_.e, tile.nibbles);

@@ -3,6 +3,7 @@
 #define SPTC_TCGEN05_H
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "descriptor.h"
@@ -30,6 +31,11 @@ struct TensorInstruction {
     uint32_t *result;
     const uint8_t *smem;
     size_t smem_stride, smem_bytes;  // distance between images in bytes, and size of one CTA's image in bytes
+
+    // Returns the names and maps of the operands in tensor memory that are only read.
+    std::vector<std::pair<const char *, const TensorMap *>> inputs() const {
+        return {{"a", &a}, {"e", &e}, {"scale_a", &scale_a}, {"scale_b", &scale_b}};
+    }
 };
 
 // Checks all operands of a tcgen05.mma except the contents of the memories.

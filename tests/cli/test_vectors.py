@@ -14,15 +14,34 @@ import sptc
 from sptc.cli import main
 from sptc.infra.verilator import verilator
 from sptc.rtl.config import PRESETS
+from sptc.rtl.convert import to_rtlil
 from sptc.rtl.emit import module_name
+from sptc.rtl.step import unit_step_layout
+from sptc.rtl.unit import Unit
+from sptc.sim.faults.assumptions import AssumedSteps, step_pipeline
+from sptc.sim.faults.compiled import TOP
+from sptc.sim.faults.equivalence import Verdict, settled
+from sptc.sim.faults.mutants import Netlist, mutated
 from sptc.tests.cli.command_line import CommandLine
 from sptc.verify.register_file import read
 from sptc.verify.vectors import MANIFEST
 
 COMMAND = "vectors"
 F32 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16"
 S8 = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
 TCGEN05 = "tcgen05.mma.sp.cta_group::1.kind::f16"
+DESIGN = "sptc_tiny_unit"
+#: Number of random single faults.
+FAULTS = 10
+#: Verilog of the unit with selectable faults, which replaces the unit of the testbench.
+FAULTY = """
+module {name}(input clk, rst, enable, input [561:0] step, output [32:0] result);
+  reg [15:0] fault = 0;
+  initial if (!$value$plusargs("fault=%d", fault)) fault = 0;
+  bench dut (.clk(clk), .rst(rst), .enable(enable), .step(step), .result(result), .active_fault(fault));
+endmodule
+"""
 #: Seeds of testbenches that send no step, or a step, in their first cycle. No step: (xorshift(seed + 1) >> 8) % 8 == 0.
 GAP, NO_GAP = 0, 7
 needs_icarus = pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine")
@@ -46,14 +65,14 @@ def build(folder: Path, simulator: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def simulate(folder: Path, simulator: str, *plusargs: str) -> tuple[bool, list[str]]:
+def simulate(folder: Path, simulator: str, *plusargs: str, vectors_of: Path | None = None) -> tuple[bool, list[str]]:
     """Run a built testbench. Return whether it passes, and its output."""
     command = [*commands(folder, simulator)[1], *plusargs]
     if simulator == "verilator":
         command[0] = str(folder / command[0])
     else:
         command[2] = str(folder / command[2])
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=vectors_of or folder, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     (verdict,) = (line for line in lines if line.startswith(("PASS", "FAIL")))
     assert verdict.startswith("PASS") == (done.returncode == 0)
@@ -67,11 +86,22 @@ def alter(path: Path, line: int) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def write_bench(folder: Path, level: str, preset: str, tiles: int, seed: int) -> Path:
+def write_bench(folder: Path, level: str, preset: str, tiles: int, seed: int, text: str = F32) -> Path:
     words = ["--level", level, "--preset", preset, "--tiles", tiles, "--seed", seed, "--nibbles", "all", "--bench"]
-    given = ["vectors", F32, "--format", "hex", "--arch", "sm_80", *words, "-o", folder]
+    given = ["vectors", text, "--format", "hex", "--arch", "sm_80", *words, "-o", folder]
     assert main([*map(str, given)]) == 0
     return folder
+
+
+def faulty(folder: Path, faults: int, seed: int) -> Netlist:
+    """Replace the unit of a testbench of `tiny` by a unit with single faults, of which +fault=N selects one."""
+    parts = {name: (f"unit.{name}",) for name in ("select", "multiply", "align", "reduce", "round")}
+    scratch = folder / "faults"
+    scratch.mkdir()
+    steps = AssumedSteps(Unit(PRESETS["tiny"]), "sm_80")
+    netlist = mutated(to_rtlil(steps, TOP, ports=steps.ports), TOP, parts, faults, seed, scratch)
+    (folder / f"{DESIGN}.v").write_text(netlist.verilog + FAULTY.format(name=DESIGN))
+    return netlist
 
 
 def test_register_files_and_folders(cli: CommandLine, seed: int) -> None:
@@ -202,3 +232,35 @@ def test_other_benches(simulator: str, level: str, preset: str, tiles: int, tmp_
     folder = write_bench(tmp_path, level, preset, tiles * (10 if simulator == "verilator" else 1), seed)
     assert (folder / f"{module_name(PRESETS[preset], level)}.v").exists()
     check_bench(folder, simulator, 39 if (simulator, level) == ("verilator", "warp") else 3)
+
+
+@pytest.mark.regression
+def test_a_bench_finds_faults_of_every_stage(tmp_path: Path, seed: int) -> None:
+    """Vectors of three instructions are needed, because only one step in 40,000 detects some rounding faults."""
+    texts = enumerate((F32, F16, S8))
+    folders = [write_bench(tmp_path / str(place), "unit", "tiny", 1000, seed, text) for place, text in texts]
+    netlist = faulty(folders[0], FAULTS, 2)
+    build(folders[0], "verilator")
+    assert all(simulate(folders[0], "verilator", vectors_of=folder)[0] for folder in folders)
+
+    def is_found(number: int) -> bool:
+        runs = (simulate(folders[0], "verilator", f"+fault={number}", vectors_of=folder) for folder in folders)
+        return any(not passes for passes, _ in runs)
+
+    survivors = [fault for fault in netlist.faults if not is_found(fault.number)]
+    print(
+        f"{len(netlist.faults) - len(survivors)} of {len(netlist.faults)} faults detected, not {[*map(str, survivors)]}"
+    )
+    assert len(netlist.faults) >= FAULTS
+    config = PRESETS["tiny"]
+    pipeline = step_pipeline(config, "sm_80", unit_step_layout(config))
+    verdicts = settled(TOP, survivors, folders[0] / "faults", 120, pipeline)
+    assert not [str(fault) for fault, verdict in verdicts.items() if verdict is not Verdict.EQUIVALENT]
+    components = {fault.component for fault in netlist.faults if fault not in survivors}
+    assert components == {"select", "multiply", "align", "reduce", "round"}
+    place = 256_000 - 1
+    alter(folders[0] / "result.hex", place)
+    passes, lines = simulate(folders[0], "verilator")
+    assert not passes
+    assert lines[0].startswith(f"vector {place} (case 999, row 15, column 7, step 1): expected d ")
+    assert f"FAIL 1 of {place + 1}" in lines

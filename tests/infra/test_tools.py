@@ -23,8 +23,8 @@ from sptc.infra.yosys import run_yosys, yosys_version
 
 _PARENT = """
 import subprocess, time
-from sptc.infra.limits import end_with_parent
-child = subprocess.Popen(["sleep", "600"], preexec_fn=end_with_parent)
+from sptc.infra.limits import limited
+child = subprocess.Popen(["sleep", "600"], preexec_fn=limited())
 print(child.pid, flush=True)
 time.sleep(600)
 """
