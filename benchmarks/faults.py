@@ -29,9 +29,8 @@ from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.sim.benches.settings import Settings
 from sptc.sim.engine.array_units import ARRAY
 from sptc.sim.faults.assumptions import step_pipeline
-from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import settled
-from sptc.sim.faults.mutants import Fault
+from sptc.sim.faults.mutants import TOP, Fault
 from sptc.sim.faults.regressions import regression
 from sptc.verify.bench_jobs import echoing_programs, random_warpgroup_jobs
 from tqdm import tqdm

@@ -104,7 +104,7 @@ class _View:
         self._operation, self._widths = operation_of(self.config, part), Widths(self.config)
         self._floating = not part.a.is_integer
         self._count = min(self._operation.slots, part.stored_k - self.first)  # number of products in the step
-        #: Number of groups of products with common block scales; 0 unless elements are packed e2m1.
+        # Number of groups of products with common block scales; 0 unless elements are packed e2m1.
         self._groups = self._count // BLOCK_GROUP if self._operation.grouped else 0
         self._special = False  # whether a NaN or Inf decides the result of the step
         if self._floating:

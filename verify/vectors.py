@@ -5,7 +5,7 @@ The vectors are written as register files, arrays, $readmemh files, JSON, or Sys
 
 import hashlib
 import json
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -40,35 +40,23 @@ class Folder:
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self._path, self._stack = path, stack
-        self._files: dict[str, _Digested] = {}
+        self._files: dict[str, BinaryIO] = {}
+        self._digests: dict[str, Any] = defaultdict(hashlib.sha256)
+        self._sizes: Counter[str] = Counter()
 
     @property
     def digests(self) -> dict[str, dict[str, Any]]:
         """SHA-256 and size of each file, by name and sorted by name."""
-        files = sorted(self._files.items())
-        return {name: {"sha256": file.digest.hexdigest(), "bytes": file.size} for name, file in files}
+        digests = sorted(self._digests.items())
+        return {name: {"sha256": digest.hexdigest(), "bytes": self._sizes[name]} for name, digest in digests}
 
-    def open(self, name: str) -> "_Digested":
-        """Open a file of the folder for writing."""
-        self._files[name] = file = _Digested(self._stack.enter_context(whole_file(self._path / name)))
-        return file
-
-    def write(self, name: str, text: str) -> None:
-        """Write a text to a file of the folder."""
-        self.open(name).write(text.encode())
-
-
-class _Digested:
-    """A file that computes a digest of all data written to it."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.digest, self.size = hashlib.sha256(), 0
-        self._file = file
-
-    def write(self, data: "bytes | memoryview") -> None:
-        self._file.write(data)
-        self.digest.update(data)
-        self.size += len(data)
+    def write(self, name: str, data: "bytes | memoryview") -> None:
+        """Append data to a file of the folder."""
+        if name not in self._files:
+            self._files[name] = self._stack.enter_context(whole_file(self._path / name))
+        self._files[name].write(data)
+        self._digests[name].update(data)
+        self._sizes[name] += len(data)
 
 
 def hex_lines(vectors: NDArray[np.uint32], bits: int) -> memoryview:
@@ -83,11 +71,9 @@ def hex_lines(vectors: NDArray[np.uint32], bits: int) -> memoryview:
 
 
 def _write_hex(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
-    files = {}
     for table in vectors.tables:
-        files[table.name] = folder.open(f"{table.name}.hex")
         lines = [*_sentences(table, facts), *table.meaning]
-        files[table.name].write("".join(f"// {line}".rstrip() + "\n" for line in lines).encode())
+        folder.write(f"{table.name}.hex", "".join(f"// {line}".rstrip() + "\n" for line in lines).encode())
 
     def lines_of(number: int) -> dict[str, memoryview]:
         block = vectors.block(number)
@@ -95,7 +81,7 @@ def _write_hex(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
 
     for block in _in_order(lines_of, vectors.blocks):
         for name, text in block.items():
-            files[name].write(text)
+            folder.write(f"{name}.hex", text)
 
 
 def _in_order(compute: Callable[[int], _T], count: int) -> Iterator[_T]:
@@ -131,13 +117,13 @@ def _write_npz(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
         contents = {"instruction": facts["instruction"], "arch": facts["arch"], **_all_arrays(vectors)}
     archive = BytesIO()
     np.savez_compressed(archive, allow_pickle=False, **contents)
-    folder.open("vectors.npz").write(archive.getvalue())
+    folder.write("vectors.npz", archive.getvalue())
 
 
 def _write_json(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
     arrays = _all_arrays(vectors)
     words = {table.name: _words(arrays[table.name], table) for table in vectors.tables}
-    folder.write("vectors.json", json.dumps({**facts, "words": words}, indent=1) + "\n")
+    folder.write("vectors.json", (json.dumps({**facts, "words": words}, indent=1) + "\n").encode())
 
 
 def _write_svh(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
@@ -149,7 +135,7 @@ def _write_svh(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
         lines += [f"localparam int {name}_COUNT = {table.count};", f"localparam int {name}_BITS = {table.bits};"]
         literals = ",\n".join(f"  {table.bits}'h{word}" for word in _words(arrays[table.name], table))
         lines.append(f"localparam logic [{table.bits - 1}:0] {name} [{table.count}] = '{{\n{literals}\n}};")
-    folder.write("vectors.svh", "\n".join([*lines, "`endif", ""]))
+    folder.write("vectors.svh", "\n".join([*lines, "`endif", ""]).encode())
 
 
 def _words(array: NDArray[np.uint32], table: Table) -> list[str]:
@@ -190,7 +176,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
             if request.bench:
                 assert request.config
                 for file, text in bench_files(request.config, request.level, vectors.tables, request.seed).items():
-                    files.write(file, text)
+                    files.write(file, text.encode())
             _WRITERS[name](files, vectors, facts)
             (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest would not match the new files
     except OSError as error:

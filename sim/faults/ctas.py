@@ -23,8 +23,7 @@ from ..engine.echo import ECHOING_PORTS, echoing_arrays
 from ..engine.ports import clocked_ports
 from ..engine.tcgen05_commands import CtaProgram, CtaRun
 from .assumptions import AssumedArray, AssumedStream, assumed_control
-from .compiled import TOP, compile_faulty
-from .mutants import REST, UNTOUCHED, Fault, mutated
+from .mutants import REST, TOP, UNTOUCHED, Fault, mutated
 
 __all__ = ["CtaRegression"]
 
@@ -69,7 +68,7 @@ class CtaRegression:
         design, lanes = _design(settings, config), ROWS * _ARRAYS
         self.netlist = mutated(to_rtlil(design, TOP) + ECHOING_PORTS, TOP, _COMPONENTS, faults, seed, folder)
         faulty = replace(self.netlist, verilog=self.netlist.verilog + stand_in.module)
-        library = compile_faulty(faulty, folder, "tcgen05.cpp", cta_constants(lanes), clocked_ports(design))
+        library = faulty.compiled(folder, "tcgen05.cpp", cta_constants(lanes), clocked_ports(design))
         self._models = [CtaModel(library, stand_in.library) for _ in range(2)]
         gaps, always = rng.integers(0, 4, _PATTERN_CYCLES, np.uint8), np.full(1, 3, np.uint8)
         #: Each program runs twice: with a command offered in every cycle, and with random gaps. A run that a reset ends

@@ -3,6 +3,7 @@
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from ctypes import CDLL
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -10,10 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import BackendError
+from ...infra.loader import load_library
+from ...infra.verilator import compile_library
 from ...infra.yosys import run_yosys
+from ..engine.driver import driver
 
-__all__ = ["FLAT", "REST", "SELECT", "UNTOUCHED", "Fault", "Netlist", "faulty_verilog", "mutated"]
+__all__ = ["FLAT", "REST", "SELECT", "TOP", "UNTOUCHED", "Fault", "Netlist", "faulty_verilog", "mutated"]
 
+#: Module name of the top module in every fault regression.
+TOP = "bench"
 #: Name of the input port that selects the active fault; at zero, no fault is active.
 SELECT = "active_fault"
 _SELECT_BITS = 16
@@ -65,6 +71,17 @@ class Netlist:
     faults: tuple[Fault, ...]  #: Injected faults, in the order of their numbers
     #: Estimated number of transistors of each component, before logic optimisation.
     areas: dict[str, int]
+
+    def compiled(self, folder: Path, source: str, constants: Mapping[str, int], ports: Sequence[str] = ()) -> CDLL:
+        """Build a shared library in a folder from the design, whose top module is :data:`TOP`; return the library.
+
+        The C++ driver is that of :func:`~sptc.sim.engine.driver.driver` for the file `source`, `constants` and `ports`.
+        """
+        library = folder / "model.so"
+        # The configuration of the design replaces the empty one of the driver of faults.
+        sources = {**driver("faults.cpp", {}), **driver(source, constants, top=TOP, ports=ports)}
+        compile_library(self.verilog, TOP, sources, library, optimisation=("-O1",))
+        return load_library(library)
 
 
 def mutated(

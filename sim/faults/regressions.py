@@ -24,9 +24,8 @@ from ..engine.compiled_row import RowModel, row_constants
 from ..engine.ports import ComponentLibrary, port_dtype, split
 from ..engine.steps import Steps, step_words
 from .assumptions import AssumedComponents, AssumedSteps
-from .compiled import TOP, compile_faulty
 from .ctas import CtaRegression
-from .mutants import REST, Fault, Netlist, mutated
+from .mutants import REST, TOP, Fault, Netlist, mutated
 from .streams import StreamRegression
 from .warpgroups import WarpgroupRegression
 
@@ -86,7 +85,7 @@ class _Components:
             )  # fmt: skip
             self._answers[name] = port_dtype(outputs)
         ports = [port.name for port in harness.ports]
-        self._library = ComponentLibrary(compile_faulty(self.netlist, folder, "components.cpp", {}, ports), ports)
+        self._library = ComponentLibrary(self.netlist.compiled(folder, "components.cpp", {}, ports), ports)
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the vectors of the component that has the fault; without a fault, run the vectors of all components."""
@@ -134,7 +133,7 @@ class _Row:
         # The run ends in the cycle in which the last step enters the pipeline.
         self._enables = np.ascontiguousarray(enables[: np.searchsorted(np.cumsum(enables), len(steps))])
         self._mask, self._latency = np.uint64((1 << row_result_layout(config).size) - 1), config.latency
-        self._row = RowModel(compile_faulty(self.netlist, folder, "row.cpp", row_constants(config)))
+        self._row = RowModel(self.netlist.compiled(folder, "row.cpp", row_constants(config)))
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the steps on the row; return the number of steps until the fault is detected, None if it is not."""

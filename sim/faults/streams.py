@@ -20,8 +20,7 @@ from ..engine.compiled_warp import StreamModel
 from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports, words_of
 from .assumptions import AssumedStream, assumed_control
-from .compiled import TOP, compile_faulty
-from .mutants import REST, UNTOUCHED, Fault, mutated
+from .mutants import REST, TOP, UNTOUCHED, Fault, mutated
 
 __all__ = ["StreamRegression", "joined", "stream_pattern"]
 
@@ -54,7 +53,7 @@ class StreamRegression:
         text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(config), unit_of(TOP))}"
         components = {settings.top: REST, UNTOUCHED: untouched}
         self.netlist = mutated(text, TOP, components, faults, seed, folder, whole=unit_of(TOP))
-        self._model = StreamModel(compile_faulty(self.netlist, folder, "stream.cpp", {}, clocked_ports(design)))
+        self._model = StreamModel(self.netlist.compiled(folder, "stream.cpp", {}, clocked_ports(design)))
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the items; return the number of items accepted before a rule violation, None without a violation."""

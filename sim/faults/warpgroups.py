@@ -27,8 +27,7 @@ from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports
 from ..engine.warp_operands import RESULT_WORDS
 from .assumptions import AssumedArray, AssumedStream, assumed_control
-from .compiled import TOP, compile_faulty
-from .mutants import REST, UNTOUCHED, Fault, mutated
+from .mutants import REST, TOP, UNTOUCHED, Fault, mutated
 from .streams import joined, stream_pattern
 
 __all__ = ["WarpgroupRegression"]
@@ -60,7 +59,7 @@ class WarpgroupRegression:
         array, unit = to_rtlil(Warp(config, unit_instance(TOP)), ARRAY), to_rtlil(Unit(config), unit_of(TOP))
         text = "\n".join((to_rtlil(design, TOP), array, unit))
         self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=ARRAY)
-        library = compile_faulty(self.netlist, folder, "warpgroup.cpp", group_constants(), clocked_ports(design))
+        library = self.netlist.compiled(folder, "warpgroup.cpp", group_constants(), clocked_ports(design))
         self._model = GroupModel(library)
         self._buffers: list[object] = []  # keeps the data alive to which C structures point
         issued = [*commands(iter(jobs), rng)]

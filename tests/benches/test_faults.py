@@ -19,9 +19,8 @@ from sptc.sim.benches.settings import Settings
 from sptc.sim.engine.array_units import ARRAY
 from sptc.sim.faults import equivalence, mutants, regressions, slices
 from sptc.sim.faults.assumptions import AssumedComponents, step_pipeline
-from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import Verdict, settled
-from sptc.sim.faults.mutants import REST, SELECT, UNTOUCHED, Fault, Netlist, faulty_verilog, mutated
+from sptc.sim.faults.mutants import REST, SELECT, TOP, UNTOUCHED, Fault, Netlist, faulty_verilog, mutated
 from sptc.sim.faults.regressions import Regression, regression
 from sptc.tests.benches.conftest import fault_at
 from sptc.verify.bench_jobs import echoing_programs, random_warpgroup_jobs

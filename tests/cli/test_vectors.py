@@ -19,9 +19,8 @@ from sptc.rtl.emit import module_name
 from sptc.rtl.step import unit_step_layout
 from sptc.rtl.unit import Unit
 from sptc.sim.faults.assumptions import AssumedSteps, step_pipeline
-from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import Verdict, settled
-from sptc.sim.faults.mutants import Netlist, mutated
+from sptc.sim.faults.mutants import TOP, Netlist, mutated
 from sptc.tests.cli.command_line import CommandLine
 from sptc.verify.register_file import read
 from sptc.verify.vectors import MANIFEST
