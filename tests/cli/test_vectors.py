@@ -164,6 +164,7 @@ def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
         ([F32, "--pack", F32, "-o", "new"], "INSTRUCTION cannot be combined with --pack"),
         ([F32, "--jobs", "2", "-o", "new"], "--jobs needs --pack or --check"),
         ([F32, "--preset", "tiny", "-o", "new"], "--preset needs --level warp, row or unit"),
+        ([F32, "--alignment", "0", "-o", "new"], "--alignment needs --level warp, row or unit"),
         ([F32, "-o", "new", "--arch", "sm_80", "sm_90"], "for one architecture"),
         ([F32, "--level", "unit", "--bench", "-o", "new"], "and format 'hex'"),
         (["--tiles", "3", "-o", "new"], "INSTRUCTION is required"),
