@@ -181,13 +181,11 @@ def mma(
     if parsed.sparse:
         operands["e"] = registers("e", e, (32,), parsed)
     selector = checked_selector(selector, parsed)
-    scale_ids: dict[str, tuple[int, int]] = {}
+    ids = {"scale_a": (0, 0), "scale_b": (0, 0)}
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
         if checked := _scale(name, scale, parsed):
-            operands[name] = checked[0]
-            scale_ids[name] = checked[1:]
-
-    immediates = Immediates(selector, (*scale_ids.get("scale_a", (0, 0)), *scale_ids.get("scale_b", (0, 0))))
+            operands[name], ids[name] = checked[0], checked[1:]
+    immediates = Immediates(selector, (*ids["scale_a"], *ids["scale_b"]))
 
     def compute(block: dict[str, Registers]) -> Registers:
         matrices = gather_warp(parsed, HeldOperands(block, immediates))

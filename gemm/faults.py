@@ -267,7 +267,6 @@ class _Examination:
         return float(close.mean()), float(np.where(np.isfinite(far), far, 0).sum())
 
     def _by_all_ways(self) -> Iterator[Explanation]:
-        """Try the nearest faults with all ways of summation."""
         for fault in self._near[:_TRIED]:
             yield from self._by_ways(fault)
 

@@ -67,39 +67,32 @@ def _with_instruction(way: Way, old: str, new: str) -> Way:
         return way
 
 
-def _transposed(matrix: NDArray, as_read: bool) -> NDArray:
-    """Return a matrix that is stored by rows and read by columns (`as_read`), or stored by columns and read by rows."""
-    rows, columns = matrix.shape
-    return matrix.reshape(columns, rows).T if as_read else np.ascontiguousarray(matrix.T).reshape(rows, columns)
-
-
 def layouts(setting: Setting, i: Instruction) -> Iterator[Fault]:
     """Yield faults by which A or B is read from memory in another layout than it was written."""
-    for text, name, matrix in _misread_matrices(setting, i.container_bits):
-        yield Fault(_READ, f"{name.upper()}{text}", setting.with_parts({name: np.ascontiguousarray(matrix)}))
 
+    def fault(name: str, text: str, matrix: NDArray) -> Fault:
+        return Fault(_READ, f"{name.upper()}{text}", setting.with_parts({name: np.ascontiguousarray(matrix)}))
 
-def _misread_matrices(setting: Setting, bits: int) -> Iterator[tuple[str, str, NDArray]]:
-    """Yield for each misread matrix: text of the fault, to follow "A" or "B"; name ``a`` or ``b``; matrix as read."""
-    for how, as_read in (("read", True), ("stored", False)):
+    for how in ("read", "stored"):
         for name in "ba":
-            matrix = _transposed(getattr(setting, name), as_read)
-            yield f" is transposed: it is {how} in the order of its transpose", name, matrix
+            matrix = getattr(setting, name)
+            read = matrix.reshape(matrix.shape[::-1]).T if how == "read" else matrix.T.reshape(matrix.shape)
+            yield fault(name, f" is transposed: it is {how} in the order of its transpose", read)
     if setting.b.shape[0] == setting.b.shape[1]:
-        yield " is transposed", "b", setting.b.T
+        yield fault("b", " is transposed", setting.b.T)
     for name, major, is_turned in (("b", "K", True), ("a", "K", False), ("b", "MN", False), ("a", "MN", True)):
         matrix = getattr(setting, name).T if is_turned else getattr(setting, name)
-        for misreading in misreadings(len(matrix), matrix.shape[1], bits):
+        for misreading in misreadings(len(matrix), matrix.shape[1], i.container_bits):
             if major == "K" or "swizzle" in misreading.text:
                 read = regathered(matrix, misreading)
-                yield f" ({major}-major): {misreading.text}", name, read.T if is_turned else read
+                yield fault(name, f" ({major}-major): {misreading.text}", read.T if is_turned else read)
     for size in (1, 2, 4, 8, 16, 32, 64):
         for name, axis in (("a", 1), ("b", 0)):
             matrix = getattr(setting, name)
             width = matrix.shape[axis]
             if width % (2 * size) == 0:
                 text = f": neighbouring groups of {size} elements along K are exchanged"
-                yield text, name, matrix.take(np.arange(width) ^ size, axis)
+                yield fault(name, text, matrix.take(np.arange(width) ^ size, axis))
 
 
 def k_maps(setting: Setting, unit: int) -> Iterator[Fault]:
@@ -200,30 +193,29 @@ def _through(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:
 def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
     """Yield faults by which all metadata of A is wrong in the same manner; an element of A has `bits` bits."""
     assert setting.nibbles is not None
-    for text, nibbles in _wrong_nibbles(setting.nibbles, bits):
-        yield Fault("metadata", f"metadata {text}", replace(setting, nibbles=np.ascontiguousarray(nibbles)))
+    nibbles = setting.nibbles
 
+    def fault(text: str, wrong: _Nibbles) -> Fault:
+        return Fault("metadata", f"metadata {text}", replace(setting, nibbles=np.ascontiguousarray(wrong)))
 
-def _wrong_nibbles(nibbles: _Nibbles, bits: int) -> Iterator[tuple[str, _Nibbles]]:
-    """Yield the text of a fault, to follow the word "metadata", and the wrong metadata of the fault."""
     for text, table in _tables():
-        yield text, table[nibbles]
+        yield fault(text, table[nibbles])
     rows, chunks = nibbles.shape
     for text, index in _lines(rows):
-        yield f"of other rows: row p has the metadata of row {text}", nibbles[index]
+        yield fault(f"of other rows: row p has the metadata of row {text}", nibbles[index])
     for text, index in named_maps(chunks, powers=(1, 2, 4, 8, 16)):
-        yield f"of other chunks: chunk p of each row has the nibble of chunk {text}", nibbles[:, index]
+        yield fault(f"of other chunks: chunk p of each row has the nibble of chunk {text}", nibbles[:, index])
     for shift in (1, -1, 2, -2, 4, -4, 8, -8):
         text = f"is shifted by {abs(shift)} nibbles {'down' if shift > 0 else 'up'} in memory, across rows"
-        yield text, np.roll(nibbles.ravel(), shift).reshape(rows, chunks)
+        yield fault(text, np.roll(nibbles.ravel(), shift).reshape(rows, chunks))
     for writer, reader, read in misread(nibbles, _layouts(rows, chunks, bits)):
         if (read != nibbles).any():
-            yield f"of another interleave: written as {writer}, read as {reader}", read
+            yield fault(f"of another interleave: written as {writer}, read as {reader}", read)
     for row, row_index in named_maps(rows, powers=(1, 8)):
         for chunk, chunk_index in named_maps(chunks, powers=(1, 2, 4)):
             if "^" in row and "^" in chunk:
                 text = f"of other rows and chunks: row p has the metadata of row {row}, chunk q that of chunk {chunk}"
-                yield text.replace("that of p", "that of q"), nibbles[row_index][:, chunk_index]
+                yield fault(text.replace("that of p", "that of q"), nibbles[row_index][:, chunk_index])
 
 
 def _lines(rows: int) -> Iterator[tuple[str, NDArray[np.intp]]]:

@@ -98,50 +98,48 @@ def line_arrays(setting: Setting) -> Iterator[LineArray]:
 
 def epilogue_faults(setting: Setting) -> Iterator[Fault]:
     """Yield faults of the epilogue of a product."""
-    for kind, text, fields in _wrong_fields(setting):
-        yield Fault(kind, text, replace(setting, epilogue=replace(setting.epilogue, **fields)))
-
-
-def _wrong_fields(setting: Setting) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield for each fault of the epilogue: its kind, its text, and its wrong values by field of :class:`Epilogue`."""
     shape, epilogue = setting.shape, setting.epilogue
+
+    def fault(kind: str, text: str, wrong: dict[str, Any]) -> Fault:
+        return Fault(kind, text, replace(setting, epilogue=replace(epilogue, **wrong)))
+
     for field, kind, name, array in _epilogue_arrays(setting):
         if kind == "scale":
             applied = {f"{name} {how}": changed for how, changed in _applied(array).items()}
         else:
             applied = {f"{name} is added twice": array + array, f"{name} is subtracted": -array}
         for text, changed in {f"{name} is ignored": None, **applied}.items():
-            yield kind, text, {field: changed}
+            yield fault(kind, text, {field: changed})
         whole = np.broadcast_to(array, shape)
         if shape[0] == shape[1]:
-            yield kind, f"{name} is transposed: rows and columns are exchanged", {field: whole.T}
+            yield fault(kind, f"{name} is transposed: rows and columns are exchanged", {field: whole.T})
         elif array.size == whole.size:
-            yield kind, f"{name} is transposed in memory", {field: whole.T.reshape(shape)}
+            yield fault(kind, f"{name} is transposed in memory", {field: whole.T.reshape(shape)})
         for axis in _axes(whole):
             line = _LINES[axis]
             for where, index in _line_maps(shape[axis]):
                 text = f"{name} is that of another {line}: {line} p takes the value of {line} {where}"
-                yield kind, text, {field: whole.take(index, axis)}
+                yield fault(kind, text, {field: whole.take(index, axis)})
     a, b = epilogue.scale_a, epilogue.scale_b
     if a is not None and b is not None:
-        yield "scale", "the scales of A and B are ignored", {"scale_a": None, "scale_b": None}
+        yield fault("scale", "the scales of A and B are ignored", {"scale_a": None, "scale_b": None})
         for (how, changed_a), changed_b in zip(_applied(a).items(), _applied(b).values(), strict=True):
             text = f"the scales of A and B {how.replace('is ', 'are ', 1)}"
-            yield "scale", text, {"scale_a": changed_a, "scale_b": changed_b}
+            yield fault("scale", text, {"scale_a": changed_a, "scale_b": changed_b})
         if shape[0] == shape[1]:
             exchanged = {"scale_a": np.broadcast_to(b, shape).T, "scale_b": np.broadcast_to(a, shape).T}
-            yield "scale", "the scales of A and B are exchanged", exchanged
+            yield fault("scale", "the scales of A and B are exchanged", exchanged)
     if epilogue.alpha != 1:
-        yield "scale", "alpha is ignored", {"alpha": 1.0}
+        yield fault("scale", "alpha is ignored", {"alpha": 1.0})
         for how, changed in _applied(np.float32(epilogue.alpha)).items():
-            yield "scale", f"alpha {how}", {"alpha": float(changed)}
+            yield fault("scale", f"alpha {how}", {"alpha": float(changed)})
         if a is None:
             again = np.full((1, 1), epilogue.alpha, np.float32)
-            yield "scale", "alpha is applied twice, with a rounding in between", {"scale_a": again}
+            yield fault("scale", "alpha is applied twice, with a rounding in between", {"scale_a": again})
     if epilogue.c is not None and epilogue.beta != 1:
-        yield "C", "beta is ignored", {"beta": 1.0}
+        yield fault("C", "beta is ignored", {"beta": 1.0})
     if epilogue.relu:
-        yield "rounding of the result", "ReLU is ignored", {"relu": False}
+        yield fault("rounding of the result", "ReLU is ignored", {"relu": False})
 
 
 def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:

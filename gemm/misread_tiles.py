@@ -7,7 +7,7 @@ reads the unit that the writer stored at this address.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,35 +59,29 @@ def regathered(matrix: NDArray, misreading: Misreading) -> NDArray:
     return np.ascontiguousarray(joined(read, whole.shape)[:rows, :width])
 
 
-def _elements(units: NDArray[np.intp], bits: int) -> NDArray[np.intp]:
-    """Return the permutation of elements that corresponds to a permutation of 16-byte units."""
-    per_unit = 8 * UNIT_BYTES // bits
-    return (units.reshape(-1, 1) * per_unit + np.arange(per_unit)).ravel()
+def _misread(text: str, written: _Units, read: _Units, rows: int, pitch: int, bits: int) -> Iterator[Misreading]:
+    """Yield a tile with rows of `pitch` bytes, from the addresses at which its 16-byte units are written and read.
 
-
-def _read(written: NDArray[np.intp], read: NDArray[np.intp], size: int) -> NDArray[np.intp] | None:
-    """Return, for each address that is read, the index of the 16-byte unit there; None if an address holds no unit."""
-    at = np.full(size // UNIT_BYTES, -1, np.intp)
+    Nothing is yielded if an address that is read holds no unit.
+    """
+    at = np.full(rows * pitch // UNIT_BYTES, -1, np.intp)
     at[written // UNIT_BYTES] = np.arange(len(written))
-    if read.max() >= size:
-        return None
-    units = at[read // UNIT_BYTES]
-    return None if (units < 0).any() else units
+    if read.max() < rows * pitch and ((units := at[read // UNIT_BYTES]) >= 0).all():
+        per_unit = 8 * UNIT_BYTES // bits
+        elements = (units.reshape(-1, 1) * per_unit + np.arange(per_unit)).ravel()
+        yield Misreading(text, rows, 8 * pitch // bits, elements)
 
 
 def _swizzles(width: int, bits: int) -> Iterator[Misreading]:
     """Yield tiles with rows of 32, 64 or 128 bytes that are written with one swizzle and read with another."""
     addresses = np.arange(0, _PERIOD, UNIT_BYTES)
     for pitch in (128, 64, 32):
-        elements = 8 * pitch // bits
-        if elements > max(width, 8 * UNIT_BYTES // bits):
+        if 8 * pitch // bits > max(width, 8 * UNIT_BYTES // bits):
             continue
-        for writer in _SWIZZLED[::-1]:
-            for reader in _SWIZZLED[::-1]:
-                units = _read(SWIZZLES[writer].apply(addresses), SWIZZLES[reader].apply(addresses), _PERIOD)
-                if units is not None:
-                    text = f"swizzle {writer} is read as {reader}, rows of {pitch} bytes"
-                    yield Misreading(text, _PERIOD // pitch, elements, _elements(units, bits))
+        for writer, reader in product(_SWIZZLED[::-1], repeat=2):
+            written, read = (SWIZZLES[name].apply(addresses) for name in (writer, reader))
+            text = f"swizzle {writer} is read as {reader}, rows of {pitch} bytes"
+            yield from _misread(text, written, read, _PERIOD // pitch, pitch, bits)
 
 
 def _majors(rows: int, width: int) -> Iterator[Misreading]:
@@ -134,9 +128,7 @@ def _cores(rows: int, width: int, bits: int) -> Iterator[Misreading]:
                 text = f"{writer}, read with leading and stride offsets exchanged"
                 readers[text] = _core_address(row, unit, *offsets[writer][::-1])
             for text, read in readers.items():
-                units = _read(written, read, height * pitch)
-                if units is not None:
-                    yield Misreading(f"{text}, {tile}", height, 8 * pitch // bits, _elements(units, bits))
+                yield from _misread(f"{text}, {tile}", written, read, height, pitch, bits)
 
 
 def _descriptors(rows: int, width: int, bits: int) -> Iterator[Misreading]:
@@ -149,9 +141,8 @@ def _descriptors(rows: int, width: int, bits: int) -> Iterator[Misreading]:
                 inside = unit // 2 == step
                 descriptor = SharedDescriptor(step * _STEP, leading, stride, 0, swizzle)
                 read[inside] = unit_address(descriptor, row[inside], unit[inside] % 2, "k")
-            if (units := _read(written, read, height * pitch)) is not None:
-                where = f"swizzle {pitch}B is read by a descriptor of {text}, tiles of {height} rows"
-                yield Misreading(where, height, 8 * pitch // bits, _elements(units, bits))
+            where = f"swizzle {pitch}B is read by a descriptor of {text}, tiles of {height} rows"
+            yield from _misread(where, written, read, height, pitch, bits)
 
 
 def _fields(pitch: int) -> Iterator[tuple[str, Swizzle, int, int]]:

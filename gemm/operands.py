@@ -152,7 +152,6 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
 
 
 def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoint:
-    """Return the first `rows` rows of a factor; all rows if `rows` is None."""
     if isinstance(factor, np.ndarray):
         return factor[:rows]
     compressed, quantised = factor.compressed, factor.quantised
@@ -229,7 +228,6 @@ def _operands(
 def _save_dense(
     folder: Path, left: NDArray | Checkpoint, right: NDArray, names: tuple[str, str], request: ProductRequest
 ) -> None:
-    """Write the operands of the dense instruction into the folder."""
     i = request.way.parsed
     if not isinstance(left, np.ndarray):
         raise OperandError(f"{names[0]} is compressed: there is no dense product to compare with")

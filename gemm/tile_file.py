@@ -1,6 +1,6 @@
 """Functions ``sptc.save`` and ``sptc.load``: write and read files with the operands of one instruction."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from inspect import signature
 from io import BytesIO
@@ -129,17 +129,15 @@ def load(path: str | Path) -> dict[str, Any]:
     FileError
         The file cannot be read, or does not hold the operands of an instruction.
     """
-    with read_arrays(Path(path), _REFUSAL, _REFUSAL) as archive:
-        return _arguments(Path(path), {name: archive.read(name) for name in archive.names if name in KEYS})
-
-
-def _arguments(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    path = Path(path)
+    with read_arrays(path, _REFUSAL, _REFUSAL) as archive:
+        arrays = {name: archive.read(name) for name in archive.names if name in KEYS}
     text = arrays.get("instruction")
     if text is None or text.shape != () or text.dtype.kind != "U":
         raise FileError(f"{path} does not name the instruction of its operands")
     family = family_of(str(text))
     try:
-        named = _of_register_file(family, dict(arrays))
+        named = _of_register_file(family, arrays)
     except (KeyError, ValueError, TypeError) as error:
         raise FileError(f"{path} is no register file of {family} ({error})") from None
     tile: dict[str, Any] = {"instruction": str(text)}

@@ -174,7 +174,6 @@ def _operand(i: Instruction, name: str, value: Any, smem: NDArray[np.uint8] | No
 
 
 def _scales(name: str, value: Any, i: Instruction) -> NDArray[np.uint8]:
-    """Return the codes of block scales in registers."""
     if i.scale_size is None:
         raise OperandError(f"{i} has no block scales and takes no {name}")
     if not isinstance(value, tuple) or len(value) != 3:

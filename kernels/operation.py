@@ -29,10 +29,4 @@ def operation(machine: Machine, ins: Instruction, function: Function, types: lis
         raise not_modelled(ins, f"the instruction has {len(sources)} source operands")
     write = machine.writer(destination, result)
     reads = [machine.reader(source, type_) for source, type_ in zip(sources, types, strict=True)]
-    if len(reads) == 1:
-        (one,) = reads
-        return lambda mask: write(mask, function(one()))
-    if len(reads) == 2:
-        first, second = reads
-        return lambda mask: write(mask, function(first(), second()))
-    return lambda mask: write(mask, function(*(read() for read in reads)))
+    return lambda mask: write(mask, function(*[read() for read in reads]))

@@ -5,6 +5,7 @@ in a format of this model, written by :meth:`MapRecord.encoded`, so that it can 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -121,6 +122,7 @@ class MapRecord:
         return record.tobytes().ljust(MAP_BYTES, b"\0")
 
     @classmethod
+    @lru_cache(maxsize=64)
     def decoded(cls, octets: bytes) -> "MapRecord | None":
         """Decode a tensor map from its 128 bytes. Return None if its address is zero, which means that there is no map.
 

@@ -112,7 +112,6 @@ class NibbleError(Error):
         )
 
     def __reduce__(self) -> tuple[type["NibbleError"], tuple[object, ...]]:
-        """Rebuild the error from its fields when it is unpickled, so that worker processes can send it."""
         return NibbleError, (self.row, self.chunk, self.nibble, self.rule)
 
 

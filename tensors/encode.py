@@ -43,14 +43,17 @@ def encode(
             _refuse(negative & (magnitudes > 0), values, fmt, first_row, "has no negative numbers")
         magnitudes = np.where(negative, 0, magnitudes)
     codes = _magnitude_codes(magnitudes, fmt, rounding, negative)
-    largest, beyond = _largest_codes(fmt)
+    top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
+    ones = top | (1 << fmt.fraction_bits) - 1
+    # The largest finite code, and the code of an overflow (infinity or NaN) if there is one.
+    codes_of: dict[Specials, tuple[int, int | None]] = {Specials.IEEE: (top - 1, top), Specials.NAN: (ones - 1, ones)}
+    largest, beyond = codes_of.get(fmt.specials, (ones, None))
     over = codes > largest
     if not saturate and beyond is None:
         _refuse(over, values, fmt, first_row, "has neither infinity nor NaN for a value beyond its range")
     inward = {"RZ": True, "RM": ~negative, "RP": negative}.get(rounding, False) & np.isfinite(values)
     codes = np.where(over, largest if saturate or beyond is None else np.where(inward, largest, beyond), codes)
     quiet = (1 << fmt.fraction_bits) - 1 if fmt.specials is Specials.NAN else 1 << max(fmt.fraction_bits - 1, 0)
-    top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
     codes[not_a_number] = top | quiet if fmt.fraction_bits else top
     if fmt.signed:
         codes |= negative.astype(np.int64) << (fmt.bits - 1)
@@ -92,15 +95,6 @@ def _magnitude_codes(
     # significand increments the exponent. In ue8m0, which has no fraction bits, rint() rounds the tie 1.5 to 2.
     codes = base + _whole(significands, rounding, negative).astype(np.int64)
     return codes if fmt.subnormals else (codes - 1).clip(0)
-
-
-def _largest_codes(fmt: Format) -> tuple[int, int | None]:
-    """Return the largest finite code, and the code of an overflow (infinity or NaN) if there is one."""
-    ones = (1 << (fmt.exponent_bits + fmt.fraction_bits)) - 1
-    if fmt.specials is Specials.IEEE:
-        infinity = ones >> fmt.fraction_bits << fmt.fraction_bits
-        return infinity - 1, infinity
-    return (ones - 1, ones) if fmt.specials is Specials.NAN else (ones, None)
 
 
 def decode_codes(codes: NDArray, fmt: Format) -> NDArray[np.float64]:

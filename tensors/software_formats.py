@@ -96,11 +96,6 @@ def _codes(stored: NDArray, bits: int) -> NDArray:
     return codes & np.uint8(15)
 
 
-def _values(stored: NDArray, bits: int) -> NDArray:
-    """Return elements as stored in memory: two 4-bit elements per byte, the first in the low half."""
-    return join_nibbles(_codes(stored, bits)) if bits == 4 else stored
-
-
 def _unpack_values(values: NDArray, granularity: Granularity) -> NDArray:
     if values.ndim != 2:
         raise OperandError(f"stored values must have two axes, not shape {values.shape}")
@@ -156,9 +151,10 @@ def _with_metadata(
     """
 
     def pack(compressed: Compressed, options: PackingOptions) -> Tensors:
-        bits = element_bits(compressed.stored.dtype, compressed.granularity)
+        stored, bits = compressed.stored, element_bits(compressed.stored.dtype, compressed.granularity)
         metadata = write(compressed.nibbles, bits, options)
-        return {"values": _values(compressed.stored, bits), "metadata": metadata}
+        # A byte holds two 4-bit elements, the first in the low half.
+        return {"values": join_nibbles(_codes(stored, bits)) if bits == 4 else stored, "metadata": metadata}
 
     def unpack(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
         stored = _unpack_values(arrays["values"], granularity)

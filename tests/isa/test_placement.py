@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.isa.memory import decode_descriptor, encode_descriptor, operand_map
 from sptc.isa.placement import Memory, OperandPlacement, placements
 from sptc.isa.tcgen05 import Opcode, build_instruction, every_opcode, instructions_of, parse_opcode
-from sptc.operands.shared_memory import gather_shared
 
 #: One instruction of each shape, container and width of results; of wgmma only those with N of 8, 24 and 256.
 EVERY = {
@@ -49,7 +47,7 @@ def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> No
             given |= {"SBO": 128, "LBO": rows // 8 * 128}
             if place.tile:
                 given |= {"SBO": place.tile.descriptor.stride_offset, "LBO": place.tile.descriptor.leading_offset}
-            assert f"LBO {given['LBO']}" in place.notes[0]
+            assert f"SBO {given['SBO']}, LBO {given['LBO']}" in place.notes[0]
     for name, formula in place.formulas.items():
         result = np.broadcast_to(eval(formula, {"__builtins__": {}}, given), place.shape)
         if name == "unit":  # the next formula applies the swizzle to this value
@@ -71,20 +69,6 @@ def test_every_element_has_its_own_bits() -> None:
                 assert place.shape == shapes[place.operand]
                 assert_every_bit_once(place)
                 assert_formulas_agree(place, sparsity_selector)
-
-
-def test_shared_memory_of_wgmma(rng: np.random.Generator) -> None:
-    """A descriptor with the offsets that the printed note states addresses each element at the stated byte."""
-    for i in (i for i in EVERY if i.family == "wgmma"):
-        smem = rng.integers(0, 256, (1, 1 << 16), np.uint8)
-        for place in placements(i).operands:
-            if place.memory is Memory.SHARED:
-                rows = i.m if place.operand == "a" else i.n
-                descriptor = decode_descriptor(encode_descriptor(0, rows // 8 * 128, 128))
-                expected = gather_shared(smem, operand_map(i, place.operand, descriptor))[0]
-                bytes_of = smem[0][place.words[..., None] + np.arange(place.bits // 8)].astype(np.uint64)
-                result = (bytes_of << (8 * np.arange(place.bits // 8)).astype(np.uint64)).sum(-1)
-                np.testing.assert_array_equal(result, expected.T if place.operand == "b" else expected)
 
 
 @pytest.mark.parametrize(("opcode", "i"), TCGEN05, ids=lambda part: getattr(part, "shape_and_types", str(part)))
