@@ -141,12 +141,11 @@ def _comparison(word: str) -> Function:
 
 
 def _compare(machine: Machine, ins: Instruction) -> Step:
-    name, *qualifiers = [word for word in ins.words if word != "ftz"]
-    type_ = qualifiers[-1]
-    if type_ in ("bf16", "f16x2", "bf16x2") or name == "set":
+    name, comparison, *combination, type_ = [word for word in ins.words if word != "ftz"]
+    if type_ in ("bf16", "f16x2", "bf16x2") or name == "set" or combination not in ([], ["and"], ["or"], ["xor"]):
         raise not_modelled(ins)
-    compare = _comparison(qualifiers[0])
-    combine = integers.COMBINATIONS.get(qualifiers[1]) if len(qualifiers) > 2 else None
+    compare = _comparison(comparison)
+    combine = integers.COMBINATIONS[combination[0]] if combination else None
     destination, first, second, *third = ins.operands
     read_a, read_b = machine.reader(first, type_), machine.reader(second, type_)
     read_c = machine.reader(third[0], "pred") if combine else None

@@ -40,7 +40,7 @@ def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:
     if type_ in _HALVES:
         return half_function(name, type_)
     function = _FUNCTIONS[name]
-    return canonical_function(function, ftz=flush) if type_ in ("f32", "f64") else function
+    return canonical_function(function, ftz=flush and type_ == "f32") if type_ in ("f32", "f64") else function
 
 
 def memory_type(type_: str) -> str:

@@ -42,6 +42,19 @@ def test_atomics_on_two_words_serve_threads_in_order() -> None:
     assert done.after(places)[:2].tolist() == last
 
 
+def test_additions_in_global_memory_flush_only_f32() -> None:
+    """``red.add`` of 32 threads flushes subnormal numbers of f32, but not numbers of f64 that are as small."""
+    for type_, number, dtype, total in (
+        ("f32", "0x00400000", np.float32, 0),
+        ("f32", "0x00800000", np.float32, 2.0**-121),
+        ("f64", "0x3370000000000000", np.float64, 2.0**-195),
+    ):
+        result, register = np.zeros(1, dtype), "%r2" if type_ == "f32" else "%rd3"
+        body = f"mov.b{type_[1:]} {register}, {number}; red.global.add.{type_} [%rd4], {register};"
+        body = f"ld.param.u64 %rd4, [p1]; {body}"
+        assert run_kernel(text(body), 1, 32, [result, result]).after(result)[0] == total, number
+
+
 def test_a_box_at_the_edge_of_its_tensor() -> None:
     for element in ("bf16", "f16", "u16"):
         record = MapRecord(1 << 44, (20, 3), (64,), (16, 4), element)

@@ -280,6 +280,7 @@ def test_rejected_kernels() -> None:
         ("mov.u64 %rd3, 0; ld.u32 %r1, [%rd3];", "^line 18: ld.u32: the generic address 0x0 lies in no state space"),
         ("shfl.sync.left.b32 %r1, %r2, 1, 0, -1;", "^line 18: 'shfl.sync.left.b32' is not modelled"),
         ("vote.sync.none.pred %p1, %p2, -1;", "^line 18: 'vote.sync.none.pred' is not modelled"),
+        ("setp.eq.min.u32 %p1, %r1, %r2, %p2;", "^line 18: 'setp.eq.min.u32' is not modelled"),
         ("mul.wide.u64 %rd3, %rd1, %rd2;", "^line 18: 'mul.wide.u64' is not modelled"),
         ("call (%r1), f, (%r2);", "^line 18: 'call' is not modelled$"),
         ("L: L: bra L;", "^line 18: a second label has the name 'L'$"),
