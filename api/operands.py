@@ -69,7 +69,7 @@ def registers(name: str, value: object, tail: tuple[int, ...], instruction: obje
 
 
 def check_number(name: str, value: object, accepted: Sequence[int], instruction: Instruction) -> None:
-    """Raise an error unless an operand is one of the accepted integers."""
+    """Raise an `OperandError` unless an operand is one of the accepted integers."""
     if not is_integer(value) or value not in accepted:
         raise OperandError(f"{name} of {instruction} must be {' or '.join(map(str, accepted))}, not {shown(value)}")
 

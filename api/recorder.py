@@ -1,7 +1,5 @@
 """Back end that records the operands and products of another back end."""
 
-from dataclasses import dataclass, field
-
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands, Product
 from .backends import Backend
@@ -9,14 +7,26 @@ from .backends import Backend
 __all__ = ["Recorder"]
 
 
-@dataclass(eq=False)
 class Recorder:
-    """Back end that records operands and passes them to another back end. See :class:`sptc.api.backends.Backend`."""
+    """Back end that records operands and passes them to another back end. See :class:`sptc.api.backends.Backend`.
 
-    computes: Backend  #: Back end that computes the products.
-    #: Operands and product of each call, in order.
-    operands: list[MatrixOperands] = field(default_factory=list)
-    products: list[Product] = field(default_factory=list)
+    Parameters
+    ----------
+    computes : Backend
+        Back end that computes the products.
+
+    Attributes
+    ----------
+    operands : list of MatrixOperands
+        Operands of each call, in order.
+    products : list of Product
+        Product of each call.
+    """
+
+    def __init__(self, computes: Backend) -> None:
+        self.computes = computes
+        self.operands: list[MatrixOperands] = []
+        self.products: list[Product] = []
 
     def make_ready(self, arch: str) -> None:
         """Prepare the recorded back end: compile or load this back end before it computes."""

@@ -120,6 +120,8 @@ def wgmma_chain(
     all instructions but the first add D. The other parameters and the errors are those of :func:`wgmma`.
     """
     parsed, computes = resolve(instruction, "sm_90", family="wgmma").instruction, backend_named(backend)
+    check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
+    check_presence(parsed, parsed.sparse, e=e)
     if len(steps) == 1 or (backend in MODELS and not parsed.sparse):
         return _chained(parsed, d, steps, e, smem, immediates, computes, metadata)
     for step in steps:
@@ -184,7 +186,7 @@ def _joined(parts: list[NDArray]) -> NDArray:
 
 
 def _checked(instruction: Instruction, given: Immediates, a_in_registers: bool) -> Immediates:
-    """Check the immediate operands of a ``wgmma``, and return them as Python numbers."""
+    """Check the immediate operands of a ``wgmma``. Return them with the place of A, and the selector as a number."""
     selector = checked_selector(given.sparsity_selector, instruction) if instruction.sparse else 0
     if not isinstance(given.scale_d, (bool, np.bool_)):
         raise OperandError(f"scale_d of {instruction} must be True or False, not {shown(given.scale_d)}")

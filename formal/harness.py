@@ -32,9 +32,8 @@ class Harness:
     def __init__(self) -> None:
         self.m = Module()  #: The design
         self.observed: dict[str, Any] = {}  #: Values that a counterexample shows: free variables and named values
-        #: Names of the signals that must hold in every cycle, and of those that must be reachable.
-        self.claims: list[str] = []
-        self.covers: list[str] = []
+        self.claims: list[str] = []  #: Names of the signals that must hold in every cycle
+        self.covers: list[str] = []  #: Names of the signals that must be reachable
         self.flags: dict[str, Signal] = {}  #: Signals of the claims and covers; the keys are their names
         self.registers = False  #: Whether the design has a clock
         self.any_state = False  #: Whether registers of components may begin with any value

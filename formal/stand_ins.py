@@ -154,6 +154,7 @@ class FetchStandIn:
         #: Next segment to read of the requested panel of A, and whether a core matrix of A arrives in this cycle.
         self.segment, self.arriving = Signal(name="segment_of_a"), Signal(name="a_arriving")
         layout = data.StructLayout({"panel": range(a_panels), "segment": 1, "tag": 1, "mark": 1})
+        #: Panel, segment, tag and mark of the arriving core matrix.
         self.core_matrix = Signal(layout, reset_less=True, name="core_matrix_of_a")
         names = ("may_read_b", "may_offer_b", "may_read_a")
         self._read_b, self._offer_b, self._read_a = (h.free(name) for name in names)
@@ -207,7 +208,7 @@ class ColumnReaderStandIn:
         #: Number of the column among :data:`ALL_COLUMNS`, its slot, and its instruction's mark.
         self.place = Signal(range(ALL_COLUMNS), reset_less=True, name="column_place")
         self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
-        self.done = Signal(ALL_COLUMNS, name="columns_done")  #: Columns that were read for the request at the input
+        self.done = Signal(ALL_COLUMNS, name="columns_done")  #: Mask of the columns read for the request at the input
         self.accepted = Signal(name="columns_accepted")  #: Whether the request is accepted in this cycle
 
     def build(self, reader: TensorOperands) -> Module:

@@ -252,21 +252,21 @@ def _layouts(rows: int, chunks: int, bits: int) -> dict[str, NDArray[np.intp]]:
     """Return for each memory layout of metadata the addresses of the nibbles, shape (rows, chunks)."""
     row, chunk = np.indices((rows, chunks))
     every = row * chunks + chunk
-    layouts = {"row by row": every}
+    addresses = {"row by row": every}
     for size in (1, 2, 4, 8):
         if chunks % size == 0:
             address = (chunk // size * rows + row) * size + chunk % size
-            layouts[f"column by column in words of {4 * size} bits"] = address
+            addresses[f"column by column in words of {4 * size} bits"] = address
     for size in (4, 8):
         with suppress(Error):
             if chunks % size == 0:
                 words = interleaved_positions(rows, chunks // size, 4 * size)
                 address = words.repeat(size, axis=1) * size + chunk % size
-                layouts[f"CUTLASS 2.x (reordered, words of {4 * size} bits)"] = address
+                addresses[f"CUTLASS 2.x (reordered, words of {4 * size} bits)"] = address
     atoms = {f"CUTLASS 3 for sm_90 (K tile {tile_k})": partial(atom_sm90, bits, tile_k) for tile_k in (128, 64)}
     for name, atom_of in {**atoms, "CUTLASS 3 for sm_100": partial(atom_sm100, bits)}.items():
         with suppress(Error, KeyError, ValueError):
             placed = in_atoms(every, atom_of()).ravel()
             if placed.size == every.size:  # Otherwise the atoms need padding.
-                layouts[name] = placed.argsort().reshape(rows, chunks)
-    return layouts
+                addresses[name] = placed.argsort().reshape(rows, chunks)
+    return addresses

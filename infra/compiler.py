@@ -68,9 +68,9 @@ def run_tool(
 
 @cache
 def printed_by(variable: str, program: str, *words: str) -> str:
-    """Return what a program prints that the user has chosen by an environment variable.
+    """Return what a program prints when it runs with the given arguments, from a cache after the first call.
 
-    Raise a `BackendError` if the program does not run.
+    The user has named the program in the environment variable `variable`. Raise a `BackendError` if it does not run.
     """
     try:
         done = subprocess.run([program, *words], capture_output=True, text=True, check=True, timeout=60)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import OperandError
 from .instruction_descriptor import MAX_SHIFTS, decode_instruction_descriptor, descriptor_fields, m_unit
-from .memory import FIXED_VALUE, GENERATIONS, UNIT_BYTES, SharedDescriptor, decode_descriptor
+from .memory import GENERATIONS, TCGEN05_FIXED, UNIT_BYTES, SharedDescriptor, decode_descriptor
 from .shared_tile import MAJORS
 from .tcgen05 import KINDS, Opcode, every_opcode
 
@@ -74,7 +74,7 @@ def _partition(value: int, bits: int, places: Mapping[str, tuple[int, int]]) -> 
 
 def family_of(value: int) -> str:
     """Return the family of a matrix descriptor: ``tcgen05`` if bits 48:46 are 0b001, else ``wgmma``."""
-    return "tcgen05" if value >> 46 & 7 == FIXED_VALUE else "wgmma"
+    return "tcgen05" if value >> 46 & 7 == TCGEN05_FIXED else "wgmma"
 
 
 def shared_fields(value: int, family: str) -> tuple[DescriptorField, ...]:
@@ -100,7 +100,7 @@ def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[
         start = f"128-byte row {value} (modulo 8)" if value else "its natural boundary"
         return f"the swizzle pattern starts at {start}", unused
     if name == "fixed":
-        return "", "" if value == 1 else "must be 0b001"
+        return "", "" if value == TCGEN05_FIXED else f"must be {TCGEN05_FIXED:#05b}"
     if name == "leading offset mode":
         problem = "an absolute leading address exists on sm_103 only, and is not modelled" if value else ""
         return "absolute address" if value else "relative offset", problem

@@ -20,7 +20,7 @@ class _Use:
 
     call: int
     words: str
-    role: str = ""  # shape of the multiplication that uses the register as accumulator, or "a" if it reads it as A
+    role: str = ""  # "a" for a register of A, shape of the multiplication for an accumulator, empty for a thread
 
 
 @dataclass

@@ -17,9 +17,9 @@ from .instructions import Instruction
 
 __all__ = [
     "ADDRESS_SPACE",
-    "FIXED_VALUE",
     "GENERATIONS",
     "SWIZZLES",
+    "TCGEN05_FIXED",
     "UNIT_BYTES",
     "SharedDescriptor",
     "SharedMap",
@@ -39,7 +39,7 @@ UNIT_BYTES = 16
 _FIELDS = {"start address": (0, 14), "leading byte offset": (16, 14), "stride byte offset": (32, 14),
            "base offset": (49, 3)}  # fmt: skip
 #: Number of bytes of shared memory that a descriptor can address.
-ADDRESS_SPACE = UNIT_BYTES << 14
+ADDRESS_SPACE = UNIT_BYTES << _FIELDS["start address"][1]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ GENERATIONS: dict[str, _Generation] = {
     ),
 }
 #: Value that the field ``fixed`` of ``tcgen05`` must hold.
-FIXED_VALUE = 1
+TCGEN05_FIXED = 1
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,9 @@ def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
         raise OperandError(f"{where} has an absolute leading address, which is not modelled; bit 52 must be 0")
     if reserved := value & ~defined:
         raise OperandError(f"{where} sets the reserved bits {reserved:#x}")
-    if fields.get("fixed", FIXED_VALUE) != FIXED_VALUE:
-        raise OperandError(f"{where} must hold {FIXED_VALUE:#05b} in bits 48:46")
+    if fields.get("fixed", TCGEN05_FIXED) != TCGEN05_FIXED:
+        low, width = generation.fields["fixed"]
+        raise OperandError(f"{where} must hold {TCGEN05_FIXED:#05b} in bits {low + width - 1}:{low}")
     if fields["swizzle"] not in generation.swizzles:
         accepted = ", ".join(f"{code} ({name})" for code, name in generation.swizzles.items())
         raise OperandError(f"{where} has the swizzle mode {fields['swizzle']}; expected {accepted}")
@@ -172,7 +173,7 @@ def encode_descriptor(
         "leading byte offset": leading_offset // UNIT_BYTES,
         "stride byte offset": stride_offset // UNIT_BYTES,
         "base offset": base_offset,
-        "fixed": FIXED_VALUE,
+        "fixed": TCGEN05_FIXED,
         "leading offset mode": 0,
         "swizzle": codes[swizzle],
     }

@@ -105,13 +105,14 @@ def _placed(
     i: Instruction,
     operand: str,
     memory: Memory,
-    where: tuple[Index, Index, Index],
+    lanes_words_bits: tuple[Index, Index, Index],
     bits: int,
+    *,
     formulas: Mapping[str, str],
     notes: Sequence[str] = (),
     tile: SharedTile | None = None,
 ) -> OperandPlacement:
-    """Return a placement. `where` has the lanes, words and lowest bits of the elements, `bits` bits each."""
+    """Return a placement of elements with `bits` bits, given their lanes, words and lowest bits."""
     fmt: Format | None = getattr(i, operand, None)  # metadata and block scales have no element format
     indices = {
         "a": ("row", "stored" if i.sparse else "k"),
@@ -125,9 +126,9 @@ def _placed(
         operand=operand,
         memory=memory,
         indices=indices[operand],
-        lanes=where[0],
-        words=where[1],
-        low_bits=where[2],
+        lanes=lanes_words_bits[0],
+        words=lanes_words_bits[1],
+        low_bits=lanes_words_bits[2],
         bits=bits,
         value_low_bit=low_bit(fmt, bits) if fmt else 0,
         value_bits=fmt.bits if fmt else bits,
@@ -167,8 +168,8 @@ def _packed(elements: int, register: str) -> str:
 
 def _of_fragment(operand: str, fragment: Fragment, i: Instruction, formulas: Mapping[str, str]) -> OperandPlacement:
     threads, registers, elements = np.unravel_index(fragment.positions, fragment.rows.shape)
-    where = threads, registers, elements * fragment.element_bits
-    return _placed(i, operand, Memory.REGISTERS, where, fragment.element_bits, formulas)
+    lanes_words_bits = threads, registers, elements * fragment.element_bits
+    return _placed(i, operand, Memory.REGISTERS, lanes_words_bits, fragment.element_bits, formulas=formulas)
 
 
 def _metadata(i: Instruction, sparsity_selector: int, warp: str) -> OperandPlacement:
@@ -181,8 +182,8 @@ def _metadata(i: Instruction, sparsity_selector: int, warp: str) -> OperandPlace
     formulas = {"lane": f"{warp}4*(row & 7) + {quad_lane}", "low bit": bit}
     notes = ["the bits of other lanes are ignored"] if i.sparsity_selectors > 1 else []
     where = metadata_map(i, sparsity_selector)
-    of_register = where.lanes, np.zeros_like(where.lanes), where.low_bits
-    return _placed(i, "metadata", Memory.REGISTERS, of_register, 4, formulas, notes)
+    lanes_words_bits = where.lanes, np.zeros_like(where.lanes), where.low_bits
+    return _placed(i, "metadata", Memory.REGISTERS, lanes_words_bits, 4, formulas=formulas, notes=notes)
 
 
 def _scales(i: Instruction, matrix: str, lane: str, lanes_per_id: int) -> OperandPlacement:
@@ -192,9 +193,9 @@ def _scales(i: Instruction, matrix: str, lane: str, lanes_per_id: int) -> Operan
         f"{lanes_per_id} to the lane",
         f"a block has {i.span} logical columns along K",
     )
-    of_register = where.lanes, np.zeros_like(where.lanes), where.low_bits
+    lanes_words_bits = where.lanes, np.zeros_like(where.lanes), where.low_bits
     formulas = {"lane": lane, "low bit": "8*block"}
-    return _placed(i, f"scale_{matrix}", Memory.REGISTERS, of_register, 8, formulas, notes)
+    return _placed(i, f"scale_{matrix}", Memory.REGISTERS, lanes_words_bits, 8, formulas=formulas, notes=notes)
 
 
 def _shared(
@@ -227,8 +228,11 @@ def _shared(
     if ctas > 1:
         of_b = f"each CTA holds {shape.mn} of the {ctas * shape.mn} columns"
         notes.append(of_b if operand == "b" else f"{shape.mn} rows in each CTA")
-    of_bytes, formulas = (np.zeros_like(addresses), addresses, low_bits), tile.formulas(shape, inner, outer)
-    return _placed(i, operand, Memory.SHARED, of_bytes, shape.element_bits, formulas, notes, tiles.get(operand))
+    lanes_words_bits, formulas = (np.zeros_like(addresses), addresses, low_bits), tile.formulas(shape, inner, outer)
+    return _placed(
+        i, operand, Memory.SHARED, lanes_words_bits, shape.element_bits,
+        formulas=formulas, notes=notes, tile=tiles.get(operand),
+    )  # fmt: skip
 
 
 def _in_tensor_memory(
@@ -239,9 +243,9 @@ def _in_tensor_memory(
     ordered: list[OperandPlacement] = []
     unknown: dict[str, str] = {}
 
-    def add(operand: str, make: Callable[[], TensorMap], lane: str, column: str, bit: str) -> None:
+    def add(operand: str, make: Callable[[], TensorMap], *lane_column_bit: str) -> None:
         try:
-            formulas = {"lane": lane, "column": column, "low bit": bit}
+            formulas = dict(zip(("lane", "column", "low bit"), lane_column_bit, strict=True))
             ordered.append(_of_tensor_map(operand, make(), i, layout, formulas))
         except OperandError as error:
             unknown["a in tensor memory" if operand == "a" else operand] = str(error)
@@ -274,8 +278,8 @@ def _of_tensor_map(
         notes.append("the operand's address may also be at lane 16")
     if layout.cta_group > 1 and operand != "scale_b":
         notes.append(f"{layout.rows} rows in each CTA")
-    of_words = where.lanes, where.columns, where.low_bits
-    return _placed(i, operand, Memory.TENSOR, of_words, where.element_bits, formulas, notes)
+    lanes_words_bits = where.lanes, where.columns, where.low_bits
+    return _placed(i, operand, Memory.TENSOR, lanes_words_bits, where.element_bits, formulas=formulas, notes=notes)
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:

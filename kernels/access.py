@@ -33,14 +33,15 @@ def space_of(ins: Instruction) -> str:
     return next((word.split("::")[0] for word in ins.words[1:] if word.split("::")[0] in _SPACES), "generic")
 
 
-def _form(machine: Machine, ins: Instruction, address: Operand, registers: int) -> tuple[Places, int, int]:
-    """Return the addresses of a load or store, its number of bytes per thread, and the bytes that one access moves."""
-    count, size = 1, size_of(ins.words[-1])
+def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: int) -> tuple[Places, int, int]:
+    """Check the qualifiers of a load or store. Return its addresses, its bytes per thread, and the bytes per access."""
+    count = 1
     for word in ins.words[1:-1]:
         if word in _VECTORS:
             count = _VECTORS[word]
         elif word.split("::")[0] not in _SPACES and word not in _HINTS:
             raise not_modelled(ins, f"the qualifier '.{word}'")
+    size = size_of(ins.words[-1])
     if registers != count or size > 8:
         raise not_modelled(ins, "the instruction has a wrong number of registers, or elements of more than 64 bits")
     octets = size * count
@@ -51,7 +52,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
     if ins.words[1] == "matrix":
         raise not_modelled(ins)
     type_, items = ins.words[-1], items_of(ins.operands[0])
-    places, octets, unit = _form(machine, ins, ins.operands[1], len(items))
+    places, octets, unit = _accesses(machine, ins, ins.operands[1], len(items))
     dtype, writes = numpy_type(type_), [machine.writer(item, type_) for item in items]
     shift, columns = unit.bit_length() - 1, unit // dtype.itemsize
 
@@ -70,7 +71,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 
 def _store(machine: Machine, ins: Instruction) -> Step:
     size, items = size_of(ins.words[-1]), items_of(ins.operands[1])
-    places, octets, unit = _form(machine, ins, ins.operands[0], len(items))
+    places, octets, unit = _accesses(machine, ins, ins.operands[0], len(items))
     reads = [machine.reader(item, f"b{8 * size}") for item in items]
     shift, columns = unit.bit_length() - 1, unit // size
 

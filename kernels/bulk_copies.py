@@ -17,7 +17,7 @@ from .barriers import barriers
 from .copies import ThreadGroups, copy_step, group_step
 from .integers import COMBINATIONS
 from .machine import Machine, Mask, Step, not_modelled
-from .memory import GLOBAL_BASE, GlobalMemory
+from .memory import GLOBAL_BASE, SHARED_WINDOW, GlobalMemory
 from .program import Address, Immediate, Instruction, Operand, Vector
 from .reductions import memory_type, reduction
 from .tensor_maps import FIELDS, MAP_BYTES, MapRecord
@@ -127,6 +127,8 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
 
 def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) -> MapRecord:
     """Return the tensor map at a generic address, which is in parameter space, global memory or shared memory."""
+    if address < SHARED_WINDOW:
+        raise machine.fault(ins, f"there is no tensor map at {address:#x}", thread)
     where, at = machine.resolve(np.array([address]), "generic", ins)
     start = int(machine.every(at)[thread])
     record = MapRecord.decoded(machine.views[where][1][start : start + MAP_BYTES].tobytes())

@@ -273,7 +273,7 @@ class Checker:
         group, warp = self.warps_of(np.unique(self.machine.active(mask) // _WARP) * _WARP)
         self.fenced[group, warp] = np.maximum(self.fenced[group, warp], self.seen[group, warp])
 
-    def _leave(self, barrier: Any, clocks: Any, component: int | slice = slice(None)) -> None:
+    def _leave(self, barrier: Any, clocks: NDArray[np.int32] | int, component: int | slice = slice(None)) -> None:
         """Merge clocks, or one component (that of the asynchronous proxy or ``tcgen05``), into those at a barrier."""
         left = self.left[barrier][:, component]
         np.maximum(left, clocks, out=left)

@@ -120,7 +120,7 @@ class Program:
         return self.blocks[place]
 
     def run(self) -> None:
-        """Run all threads until they exit.
+        """Run all threads until they exit. A program runs only once.
 
         Raises
         ------

@@ -18,7 +18,8 @@ __all__ = ["FIELDS", "FILLS", "MAP_BYTES", "SWIZZLES", "MapRecord"]
 
 MAP_BYTES = 128
 _RANKS = 5
-#: Byte layout of a tensor map, with the field names and codes of ``tensormap.replace``. All zeros mean no map.
+#: Byte layout of a tensor map, with the field names and codes of ``tensormap.replace``. Strides are in bytes, and
+#: ``rank`` is the number of axes minus 1. All zeros mean no map.
 _LAYOUT = np.dtype([
     ("global_address", "<u8"), ("global_stride", "<u8", _RANKS - 1), ("global_dim", "<u4", _RANKS),
     ("box_dim", "<u4", _RANKS), ("element_stride", "<u4", _RANKS), ("rank", "u1"), ("elemtype", "u1"),
@@ -124,13 +125,15 @@ class MapRecord:
     @classmethod
     @lru_cache(maxsize=64)
     def decoded(cls, octets: bytes) -> "MapRecord | None":
-        """Decode a tensor map from its 128 bytes. Return None if its address is zero, which means that there is no map.
+        """Decode a tensor map from its 128 bytes. Return None for fewer bytes, or if its address is zero.
 
         Raises
         ------
         KernelError
             A field has a value that PTX does not allow, or that is not modelled.
         """
+        if len(octets) < MAP_BYTES:
+            return None
         address, strides, shape, box, steps, rank, element, interleave, swizzle, fill = (
             field.tolist() for field in np.frombuffer(octets, _LAYOUT, 1)[0]
         )

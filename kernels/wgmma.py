@@ -262,8 +262,8 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
         if written:
             fences.write(ins, written, mask)
         if groups.pending and groups.uses(registers, mask):
-            what, rule = "registers before the wait", "Asynchronous Warpgroup Level Matrix Instructions"
-            machine.report(ins, what, rule, "the instruction accesses registers of a wgmma before wgmma.wait_group")
+            kind, rule = "registers before the wait", "Asynchronous Warpgroup Level Matrix Instructions"
+            machine.report(ins, kind, rule, "the instruction accesses registers of a wgmma before wgmma.wait_group")
             groups.wait(mask, 0, closed=False)
         step(mask)
 

@@ -70,9 +70,11 @@ def _structure(name: str) -> Any:
     return _TYPES[name]
 
 
+#: An input array with its size in bytes, and an output array.
 Input, Output = _structure("sptc_input"), _structure("sptc_output")
-#: Operands of a batch of matrix products, of ``mma``, of ``wgmma`` and of ``tcgen05.mma``.
+#: Operands of a batch of matrix products, and of ``mma``.
 Matrices, MmaOperands = _structure("sptc_matrices"), _structure("sptc_mma_operands")
+#: Operands of ``wgmma`` and of ``tcgen05.mma``.
 WgmmaOperands, Tcgen05Operands = _structure("sptc_wgmma_operands"), _structure("sptc_tcgen05_operands")
 #: Sizes of an instruction and of its operands.
 Shape = _structure("sptc_shape")

@@ -11,7 +11,7 @@ from ..isa.architectures import TARGETS, Target
 from ..isa.formats import FORMATS, Format
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
-from ..isa.memory import FIXED_VALUE, GENERATIONS, SWIZZLES, UNIT_BYTES
+from ..isa.memory import GENERATIONS, SWIZZLES, TCGEN05_FIXED, UNIT_BYTES
 from ..isa.metadata import MUX_OF_ARCHITECTURE, RULES, reachable
 from ..isa.numerics import BLOCK_GROUP, PART_OF_GROUP, numerics
 from ..isa.tcgen05 import every_opcode
@@ -171,7 +171,7 @@ def _generation_row(family: str) -> str:
     generation, names = GENERATIONS[family], [*SWIZZLES]
     codes = [generation.swizzles.get(code) for code in range(8)]
     numbers = braces(-1 if name is None else names.index(name) for name in codes)
-    fixed = (*generation.fields["fixed"], FIXED_VALUE) if "fixed" in generation.fields else (0, 0, 0)
+    fixed = (*generation.fields["fixed"], TCGEN05_FIXED) if "fixed" in generation.fields else (0, 0, 0)
     return braces([generation.fields["swizzle"][0], numbers, *fixed])
 
 

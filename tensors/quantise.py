@@ -25,7 +25,8 @@ class Recipe:
 
 
 RECIPES = {
-    # A cast to floats; for integers, all elements are divided by one scale, largest magnitude / largest code.
+    # A cast to floats (IEEE 754, round to nearest even); for integers, all elements are divided by one scale, largest
+    # magnitude / largest code.
     "plain": Recipe(),
     # Scale 2**(floor(log2(largest magnitude)) - largest exponent of the format): OCP Microscaling Formats v1.0, 6.3.
     "mx": Recipe(("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"), 32, "ue8m0"),
@@ -89,8 +90,10 @@ def quantise(
     fmt : Format or str
         Format of the elements, or its PTX name.
     recipe : str
-        Key of :data:`RECIPES`. For a sparse instruction, the blocks of ``mx`` and ``nvfp4`` consist of *stored*
-        elements: 32 stored elements are 64 logical columns (PTX ISA 9.7.14.3).
+        Key of :data:`RECIPES`, where the scale of each recipe is stated: ``plain`` (a cast; one scale for integers),
+        ``mx`` (OCP Microscaling Formats v1.0, 6.3), ``nvfp4`` (NVIDIA Transformer Engine), ``group`` or ``channel``
+        (integers of compressed-tensors). For a sparse instruction, the blocks of ``mx`` and ``nvfp4`` consist of
+        *stored* elements: 32 stored elements are 64 logical columns (PTX ISA 9.7.14.3).
     saturate : bool
         True: an overflow, including infinity, becomes the largest finite number, and a negative value becomes 0 in an
         unsigned format. False: an overflow becomes the infinity of the format, or its NaN if it has no infinity; it is
@@ -181,6 +184,7 @@ def _scaled(values: NDArray, fmt: Format, recipe: Recipe, nan: str, progress: Pr
     (rows, columns), scale_format = values.shape, FORMATS[recipe.scale]
     block = recipe.block or columns
     blocks = -(-columns // block)
+    # The scales of `mx` are ue8m0, those of `nvfp4` ue4m3, and those of the integer recipes f16.
     divisor = {"ue8m0": 2.0**fmt.maximum_exponent, "ue4m3": fmt.maximum}.get(recipe.scale, fmt.maximum + 0.5)
     tensor_scale = None
     if recipe.scale == "ue4m3":

@@ -165,6 +165,7 @@ def check(config: CoreConfig) -> None:
     widths = Widths(config)
     assert [slot.index for slot in widths.slots] == list(range(config.slots))
     assert widths.slots[0].elements == config.elements
+    assert config.term_slots == sum(any(e.container_bits >= 8 for e in slot.elements) for slot in widths.slots)
     of_groups = config.block_alignment_bits if widths.packed else 0
     assert widths.grid_bits == max([*(kept_bits(config, e) for e in widths.floats), of_groups])
     for slot in widths.slots:
