@@ -1,7 +1,4 @@
-"""The cocotb benches of components, row, core and warp find no difference from the golden model.
-
-These tests run only in the regression. In the quick tier, ``rtl/test_components.py`` compares the components.
-"""
+"""The cocotb benches of components, row, core and warp find no difference from the golden model."""
 
 import shutil
 from collections.abc import Callable
@@ -58,9 +55,7 @@ def test_on_icarus(bench: Callable, seed: int) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("top", ITEMS)
 def test_a_datapath(bench: Callable, seed: int, rng: np.random.Generator, top: str) -> None:
-    """Components and rows are tested on a random half of all datapaths; cores and warps on one of only two presets,
-    because the other presets differ from these two mostly in the bytes per step.
-    """
+    """Cores and warps are tested on one of two presets, from which the others differ mostly in the bytes per step."""
     presets = DATAPATHS if top in ("components", "row") else ["tiny", "rtx-blackwell"]
     for preset in rng.choice(presets, len(presets) // 2, replace=False).tolist():
         assert bench(preset, top, ITEMS[top]).run(seed) == [], preset

@@ -243,10 +243,7 @@ def test_a_fault_whose_condition_never_holds_is_equivalent(tmp_path: Path) -> No
 
 
 def written_word(assumed: int) -> str:
-    """Return the RTLIL of a register of eight bits that is written if `a` or (`a` and `b`) is one.
-
-    The new data bits in the mask `assumed` are assumed to be zero, so that these bits of the register stay zero.
-    """
+    """Return the RTLIL of a register of eight bits, whose bits in the mask `assumed` are assumed to be zero."""
     m, (a, b) = Module(), (Signal(name=name) for name in "ab")
     word, held, result = (Signal(8, name=name) for name in ("word", "held", "result"))
     m.submodules.assumption = assumption = Module()
@@ -262,10 +259,7 @@ def written_word(assumed: int) -> str:
 def test_bits_with_different_assumptions_are_proved_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assumed: int, verdict: Verdict, largest: int
 ) -> None:
-    """Without writes, only bits that an assumption keeps zero are right. All bits have the same gates and registers.
-
-    This holds if slices include the assumption, and also if it is too large for a slice (`largest` is 0).
-    """
+    """Without writes, only bits that an assumption keeps zero are right, also if it is too large for a slice."""
     monkeypatch.setattr(slices, "_LARGEST_ASSUMPTION", largest)
     mutated(written_word(assumed), "bench", {"whole": REST}, 1, 0, tmp_path)
     fault = fault_at(tmp_path, "or", "const0 -port Y -portbit 0")

@@ -66,10 +66,7 @@ def test_what_is_offered_stays(top: Any) -> None:
 
 
 def test_draining_and_reactions_override_the_pattern(top: Any) -> None:
-    """While draining, no new item is offered, a pending item stays, all results are accepted, and no reset occurs.
-
-    A reaction to the last cycle replaces the pattern of the next cycle.
-    """
+    """While draining, no new item is offered, a pending item stays, all results are accepted, and no reset occurs."""
     driver = StreamDriver(top, items(), repeat(STALL), lambda _: None)
     driver.drive()
     driver.update(cycle(ready=False))
@@ -89,9 +86,7 @@ def test_draining_and_reactions_override_the_pattern(top: Any) -> None:
 
 
 def test_rare_events_are_forced(rng: np.random.Generator) -> None:
-    """One in twenty cycles with a stalled result is followed by a cycle that permits transfers at both streams. If
-    resets are enabled, one in fifty cycles with a transfer or a result is followed by a reset.
-    """
+    """One in twenty stalled results is followed by transfers, and one in fifty transfers or results by a reset."""
     waits = Cycle(False, False, False, True, False, 0)
     enters, leaves = Cycle(False, True, True, False, False, 0), Cycle(False, False, False, True, True, 0)
     idle = Cycle(False, True, False, False, True, 0)

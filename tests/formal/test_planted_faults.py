@@ -1,8 +1,4 @@
-"""If a fault is planted in the design, a proof of the property for it fails, and `sptc prove` prints a counterexample.
-
-``broken.json`` records the digests of the proof problems that each fault broke. The regression repeats a proof only if
-the fault now leads to another problem, or if ``--again`` is given.
-"""
+"""If a fault is planted in the design, the proof of its property fails, and `sptc prove` prints a counterexample."""
 
 import gc
 import json
@@ -19,7 +15,8 @@ from sptc.rtl.config import PRESETS
 from sptc.tests.planted import Fault, faults
 
 FAULTS = {name: fault for name, fault in faults("rtl").items() if not name.startswith("rtl.")}
-#: Record for each fault: the broken proof case, and the digests of its problems. New records are written to NEWER.
+#: Record for each fault: the broken proof case, and the digests of its problems. The regression repeats a proof only if
+#: the fault now leads to another problem, or if ``--again`` is given. New records are written to NEWER.
 RECORD = Path(__file__).with_name("broken.json")
 BROKEN: dict[str, dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8"))
 NEWER = Path(__file__).parents[2] / "build" / "regression" / "broken"

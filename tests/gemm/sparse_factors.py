@@ -21,6 +21,5 @@ def drawn(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a 2:4 sparse matrix of Gaussian numbers times random powers of two, and a dense Gaussian matrix."""
     rows, columns, k = shape
-    a = rng.standard_normal((rows, k)) * 2.0 ** rng.integers(-spread, spread + 1, (rows, k))
-    a[:, rng.integers(0, 2, k // 2) + np.arange(0, k, 2)] = 0
+    a = sparse(rng, rows, k, float) * 2.0 ** rng.integers(-spread, spread + 1, (rows, k))
     return a.astype(dtype), rng.standard_normal((k, columns)).astype(dtype)

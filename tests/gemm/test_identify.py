@@ -176,21 +176,6 @@ def test_exchanged_factors_vectors_and_epilogues(rng: Random) -> None:
     assert (near.row, near.column) == (2, 5)
 
 
-def test_dense_factors_and_unequal_slices(rng: Random) -> None:
-    """`identify` finds promoted partial sums of dense fp8, as in cuBLAS on Hopper, and K slices of unequal lengths."""
-    a, b = (rng.standard_normal(shape).astype(DTYPES["e4m3"]) for shape in ((16, 1024), (1024, 24)))
-    dense = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
-    y = sptc.gemm(a, b, instruction=dense, promote=4, result="bf16")
-    found = sptc.identify(a, b, y, format="e4m3", result="bf16", dense=True)
-    assert found.exact
-    assert found.way.instruction == dense
-    np.testing.assert_array_equal(sptc.gemm(a, b, way=found.way), y)
-    a, b = drawn(rng, "tf32", (16, 16, 16 * 11))
-    y = sptc.gemm(a, b, split_k=(3, 8), format="tf32")
-    found = sptc.identify(a, b, y, format="tf32", result="f32")
-    assert (found.exact, found.way.split_k) == (True, (3, 8))
-
-
 def test_each_candidate_forms_another_sum() -> None:
     i = instructions_for("f16", "sm_90")[0]
     plain = Way(instruction=str(i), result="f16")
@@ -207,9 +192,7 @@ def test_each_candidate_forms_another_sum() -> None:
 
 
 def test_a_probe_tells_ways_apart(tmp_path: Path) -> None:
-    """With the factors of a probe, several bf16 outputs distinguish two ways. With Gaussian factors, hardly any output
-    does.
-    """
+    """With the factors of a probe, unlike Gaussian factors, several bf16 outputs distinguish two ways."""
     drawn_probe = probe((32, 32, 2048), format="bf16", result="bf16", seed=3)
     again = probe((32, 32, 2048), format="bf16", result="bf16", seed=3)
     np.testing.assert_array_equal(drawn_probe.a, again.a)

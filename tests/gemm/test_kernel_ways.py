@@ -80,9 +80,7 @@ def test_group_scales(rng: Random, scaling: str) -> None:
 
 
 def test_shapes_of_group_scales(rng: Random) -> None:
-    """A group scale of B applies to 128 columns or to one column. Group scales may be passed as `scale_a` and
-    `scale_b`, and work for batches, vectors and exchanged factors.
-    """
+    """A group scale of B applies to 128 columns or to one, also as `scale_b`, in batches, vectors and transposes."""
     (a, b), scales = fp8(rng), group_scales(rng, 1)
     words: dict[str, Any] = {"instruction": FP8, "backend": "native"}
     whole = {"group_scale_a": scales["group_scale_a"], "group_scale_b": scales["group_scale_b"].repeat(N, 1)}

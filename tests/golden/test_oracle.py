@@ -1,9 +1,4 @@
-"""The golden model equals ``mmasim`` in 100,000 outputs of each modelled float ``mma`` and ``mma.sp``.
-
-``tcgen05.mma``, dense and sparse, and dense ``wgmma`` are compared in 10,240 outputs of each instruction, or ten times
-as many in the regression. Operands in registers and memory are tested elsewhere. ``mmasim`` has no integer
-instructions, whose sums are exact (:mod:`sptc.golden.integer`).
-"""
+"""The golden model equals ``mmasim``, which has no integer instructions, in 10,000 or more outputs per instruction."""
 
 from collections import defaultdict
 from types import ModuleType
@@ -25,9 +20,7 @@ TEXTS = [f"tcgen05.mma{sp}.cta_group::1.kind::{kind}" for sp in (".sp", "") for 
 
 
 def _rows() -> dict[tuple[str, str], list[Instruction]]:
-    """Return the float instructions by architecture and name (a row), without sm_90, which is compared with recordings.
-    ``mma.sp`` with and without ``::ordered_metadata`` share a row.
-    """
+    """Return float instructions by architecture and name without ``::ordered_metadata``. Recordings cover sm_90."""
     rows = defaultdict(list)
     for instruction in every_instruction("mma"):
         for arch in instruction.architectures:

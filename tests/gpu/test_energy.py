@@ -92,9 +92,7 @@ def test_operands_in_shared_memory(rng: Random) -> None:
 
 
 def test_what_was_recorded() -> None:
-    """Every recorded loop ran at the modelled rate. Zeros take far less energy than normal numbers. A product that a
-    sparse instruction computes takes 5 to 20 % more energy than a product of a dense instruction.
-    """
+    """Loops ran at the modelled rate. Zeros take little energy, a sparse product 5 to 20 % more than a dense one."""
     path = Path(sptc.__file__).parent / "recordings" / "energy" / "h100-2026-11-26.csv"
     about, *lines = path.read_text(encoding="utf-8").splitlines()
     assert about.startswith("# NVIDIA ")

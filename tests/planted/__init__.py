@@ -1,9 +1,7 @@
-"""Planted faults: mistakes that an engineer could make, each of which is a small, named change of a definition in a
-module.
+"""Planted faults: small, named changes of definitions, which are mistakes that an engineer could make.
 
-``SPTC_PLANT=NAME pytest ...`` runs tests with a fault, in every process (see ``start/planting.py``). Inside a test,
-``faults(room)[name].plant(module, monkeypatch.setattr)`` plants a fault of the subpackage `room`. ``python
-tests/planted/table.py`` finds the test that detects each fault.
+``SPTC_PLANT=NAME pytest ...`` runs tests with a fault (see ``start/planting.py``), ``faults(room)[name].plant(module,
+monkeypatch.setattr)`` plants a fault in a test, and ``python tests/planted/table.py`` finds the test of each fault.
 """
 
 import sys
@@ -14,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOMS", "Change", "Fault", "computes", "fault", "faults", "instead"]
+__all__ = ["ROOMS", "Change", "Fault", "computes", "fault", "faults", "holds", "instead"]
 
 sys.path.insert(0, str(Path(__file__).parent / "start"))
 from planting import ROOMS, room_of
@@ -55,10 +53,9 @@ def fault(name: str, module: str, preset: str = "tiny") -> Callable[[Callable[[A
 
 
 def instead(name: str, module: str, function: str, preset: str = "tiny") -> Callable[[Callable[..., Any]], None]:
-    """Register a function as a fault. It replaces a function of a module, or a method of a class in this module.
+    """Register a function as a fault, in place of a function of a module or a method of a class in this module.
 
-    The registered function gets the module and the correct function before the arguments. Parameters: see
-    :class:`Fault`.
+    It gets the module and the correct function before the arguments. Parameters: see :class:`Fault`.
     """
 
     def enter(wrong: Callable[..., Any]) -> None:
@@ -72,6 +69,17 @@ def instead(name: str, module: str, function: str, preset: str = "tiny") -> Call
         fault(name, module, preset)(plant)
 
     return enter
+
+
+def holds(name: str, module: str, attribute: str, mistake: str, wrong: Any) -> None:
+    """Register a fault in which an attribute of a module, or of a class in this module, has another value."""
+
+    def plant(changed: Any, change: Change) -> None:
+        *path, last = attribute.split(".")
+        change(reduce(getattr, path, changed), last, wrong)
+
+    plant.__doc__ = mistake
+    fault(name, module)(plant)
 
 
 def computes(name: str, module: str, function: str, mistake: str, wrong: Callable[..., Any]) -> None:

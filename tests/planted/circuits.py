@@ -9,18 +9,16 @@ from amaranth.lib import data
 
 from . import computes, instead
 
-__all__ = ["amended", "drives", "exchanged", "named", "reads"]
+__all__ = ["amended", "drives", "exchanged", "named", "outlives_reset", "reads"]
 
 
 def amended(
     name: str, module: str, component: str, preset: str = "tiny"
 ) -> Callable[[Callable[[Any, Any, Module], Iterable[Any]]], None]:
-    """Register assignments as a fault. They follow the component's own assignments and override them, because the last
-    assignment to a signal wins.
+    """Register assignments as a fault. They override those of the component, because the last assignment wins.
 
     The registered function gets the Python module, the component, and the Amaranth module that the component has built.
-    It yields each assignment where it belongs: inside an ``m.If`` if the fault has a condition. Parameters: see
-    :class:`Fault`.
+    It yields each assignment where it belongs, such as inside an ``m.If``. Parameters: see :class:`Fault`.
     """
 
     def enter(assignments: Callable[[Any, Any, Module], Iterable[Any]]) -> None:
@@ -49,10 +47,7 @@ def drives(
 
 
 def reads(name: str, module: str, component: str, mistake: str, values: Callable[[Any], dict[str, Any]]) -> None:
-    """Register a fault in which a component reads other values at some of its ports.
-
-    The function `values` gets the component, and returns the values by the name of the port.
-    """
+    """Register a fault in which a component reads other values at the ports that `values` names."""
 
     def elaborate(changed: Any, right: Any, self: Any, platform: object) -> Module:
         view = copy.copy(self)
@@ -68,6 +63,12 @@ def named(m: Module, name: str) -> Signal:
     """Return the signal with a given name that a module drives."""
     (found,) = (signal for signal in m._driving if signal.name == name)
     return found
+
+
+def outlives_reset(m: Module, name: str) -> tuple[()]:
+    """Exclude a register that a module drives from resets. This needs no assignments."""
+    named(m, name)._reset_less = True
+    return ()
 
 
 def exchanged(view: Any, **values: Value) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import Change, computes, fault, instead
+from . import Change, computes, fault, holds, instead
 
 #: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
@@ -40,10 +40,9 @@ def _(select: Any, change: Change) -> None:
     change(select, "WHOLE_ELEMENT_NIBBLES", (0b0001, *select.WHOLE_ELEMENT_NIBBLES))
 
 
-@fault("golden.decode.nan", "golden.decode")
-def _(decode: Any, change: Change) -> None:
-    """NaN block scales are recognised only in the first group."""
-    change(decode.Scales, "nan", property(lambda self: np.isnan(self.significands[0])))
+holds("golden.decode.nan", "golden.decode", "Scales.nan",
+      "NaN block scales are recognised only in the first group.",
+      property(lambda self: np.isnan(self.significands[0])))  # fmt: skip
 
 
 @instead("golden.matrix.scales", "golden.matrix", "_scales")
@@ -77,7 +76,5 @@ def _(memory: Any, right: Any, self: Any, size: int) -> int | None:
     return int(beyond.min()) if beyond.size else None
 
 
-@fault("isa.kernel_timing.filled", "isa.kernel_timing")
-def _(kernel_timing: Any, change: Change) -> None:
-    """The timing model assumes that loading the metadata of a tile takes no cycles."""
-    change(kernel_timing, "_METADATA_BYTES", 0)
+holds("isa.kernel_timing.filled", "isa.kernel_timing", "_METADATA_BYTES",
+      "The timing model assumes that loading the metadata of a tile takes no cycles.", 0)  # fmt: skip

@@ -6,15 +6,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module
 
 from . import computes, instead
-from .circuits import amended, drives, exchanged, named, reads
-
-
-@amended("core.operands", "rtl.core", "Core")
-def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Every unit of an array gets column 0 of B."""
-    for row in range(self.config.rows):
-        for column in range(self.config.columns):
-            yield m.submodules[f"unit_{row}_{column}"].step.b.eq(m.submodules["order_column_0"].ordered)
+from .circuits import amended, drives, exchanged, named, outlives_reset, reads
 
 
 @instead("core.dense", "rtl.order", "byte_order")
@@ -36,20 +28,6 @@ def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
     """The pipeline advances while the output is stalled, if an item enters."""
     if self.config.latency:
         yield named(m, "advance").eq(self.o.ready | ~self.o.valid | self.i.valid)
-
-
-@amended("core.reset", "rtl.core", "Core")
-def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A reset does not clear the pipeline."""
-    named(m, "occupied")._reset_less = True
-    yield from ()
-
-
-@amended("warp.reset", "rtl.warp", "Warp")
-def _(warp: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A reset does not abort the running instruction."""
-    named(m, "busy")._reset_less = True
-    yield from ()
 
 
 @amended("fetch.address", "rtl.fetch", "CoreMatrixAddress")
@@ -98,22 +76,9 @@ def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
         yield m.submodules["words"].column.number.eq(column.number ^ 1)
 
 
-@amended("tcgen05.order:accumulators", "rtl.tcgen05", "Tcgen05")
-def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Accumulators are read and written one column too low."""
-    first = m.submodules["slots"].d.instruction.d_column
-    yield m.submodules["accumulators"].i.payload.column.eq(first + (named(m, "requested_of_d") << 3) - 1)
-
-
 reads("commits.order", "rtl.commits", "Commits",
       "A commit group completes when its last panel is multiplied, not when its last result is delivered.",
       lambda self: {"delivered": self.multiplied})  # fmt: skip
-
-
-@amended("commits.order:sign", "rtl.commits", "Commits")
-def _(commits: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A commit group does not finish if more instructions have completed than it waits for."""
-    yield self.finished.eq((self.pending != 0) & (named(m, "unfinished") == 0))
 
 
 reads("accumulators.order:ring", "rtl.ring", "Ring",
@@ -123,6 +88,24 @@ reads("accumulators.order:ring", "rtl.ring", "Ring",
 
 #: Faults that override assignments of a component. Columns: name, module, component, mistake, new assignments.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("core.operands", "rtl.core", "Core", "Every unit of an array gets column 0 of B.",
+     lambda self, m: [
+         m.submodules[f"unit_{row}_{column}"].step.b.eq(m.submodules["order_column_0"].ordered)
+         for row in range(self.config.rows) for column in range(self.config.columns)
+     ]),
+    ("core.reset", "rtl.core", "Core", "A reset does not clear the pipeline.",
+     lambda self, m: outlives_reset(m, "occupied")),
+    ("warp.reset", "rtl.warp", "Warp", "A reset does not abort the running instruction.",
+     lambda self, m: outlives_reset(m, "busy")),
+    ("commits.order:sign", "rtl.commits", "Commits",
+     "A commit group does not finish if more instructions have completed than it waits for.",
+     lambda self, m: [self.finished.eq((self.pending != 0) & (named(m, "unfinished") == 0))]),
+    ("tcgen05.order:accumulators", "rtl.tcgen05", "Tcgen05", "Accumulators are read and written one column too low.",
+     lambda self, m: [
+         m.submodules["accumulators"].i.payload.column.eq(
+             m.submodules["slots"].d.instruction.d_column + (named(m, "requested_of_d") << 3) - 1
+         )
+     ]),
     ("warp.order", "rtl.warp", "Warp", "Results of the core are accepted although the result registers are occupied.",
      lambda self, m: [m.submodules["core"].o.ready.eq(1)]),
     ("validity.warp", "rtl.warp", "Warp", "Flags of 16-bit elements are stored at the positions for narrower elements.",

@@ -6,8 +6,8 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
-from . import Change, computes, fault, instead
-from .circuits import amended, drives, exchanged, named, reads
+from . import Change, computes, fault, holds, instead
+from .circuits import amended, drives, exchanged, named, outlives_reset, reads
 
 
 @amended("rtl.select.parts", "rtl.select", "SelectStage")
@@ -18,20 +18,6 @@ def _(select: Any, self: Any, m: Module) -> Iterator[Any]:
         for slot in range(select.KEPT_UNITS):
             for unit, port in enumerate(m.submodules[f"select{slot}_{group}"].select):
                 yield port.eq(Cat(lanes[2 * group + 1][slot][unit], lanes[2 * group][slot][unit]))
-
-
-@amended("rtl.core.scales", "rtl.core", "Core")
-def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Every column gets the block scales of the first column."""
-    for row in range(self.config.rows):
-        for column in range(self.config.columns):
-            yield m.submodules[f"unit_{row}_{column}"].step.scale_b.eq(self.i.payload.scale_b[0])
-
-
-@instead("rtl.core.flags", "rtl.core", "delayed")
-def _(core: Any, right: Any, m: Module, value: Any, cycles: int, enable: Value, name: str) -> Any:
-    """The flags of undefined metadata leave the array one cycle before the result of the same step."""
-    return right(m, value, max(0, cycles - name.startswith("illegal")), enable, name)
 
 
 @instead("rtl.warp.flags", "rtl.warp", "Warp._collect")
@@ -80,12 +66,6 @@ def _(multiply: Any, self: Any, m: Module) -> Iterator[Any]:
         yield self.o.c_grid_exponent.eq(m.submodules["accumulator"].exponent + m.submodules["offset"].offset)
 
 
-@instead("rtl.carry_save_tree.register", "rtl.cells.carry_save_tree", "CarrySaveTree._registered")
-def _(carry_save_tree: Any, right: Any, self: Any, m: Module, values: list[Value]) -> list[Value]:
-    """Increments that are not yet added bypass the pipeline register of the sum words."""
-    return values if all(len(value) == 1 for value in values) else right(self, m, values)
-
-
 @instead("rtl.round.register", "rtl.round", "RoundStage._behind")
 def _(rounding: Any, right: Any, self: Any, m: Module, cut: str, values: Any) -> Any:
     """The shifted sum bypasses the pipeline register after the shift."""
@@ -130,10 +110,8 @@ def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
     yield m.submodules["commands_0"].delivered.eq(o.valid & o.ready)
 
 
-@fault("rtl.placement.end", "rtl.placement")
-def _(placement: Any, change: Change) -> None:
-    """A panel of D counts as seven columns wide instead of eight."""
-    change(placement, "COLUMNS", 7)
+holds("rtl.placement.end", "rtl.placement", "COLUMNS",
+      "A panel of D counts as seven columns wide instead of eight.", 7)  # fmt: skip
 
 
 #: Faults in which a component reads other values at some ports: name, module, component, mistake, values by port.
@@ -167,6 +145,14 @@ for _row in READS:
 
 #: Faults that override assignments of a component. Columns: name, module, component, mistake, new assignments.
 DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("rtl.core.scales", "rtl.core", "Core", "Every column gets the block scales of the first column.",
+     lambda self, m: [
+         m.submodules[f"unit_{row}_{column}"].step.scale_b.eq(self.i.payload.scale_b[0])
+         for row in range(self.config.rows) for column in range(self.config.columns)
+     ]),
+    ("rtl.tensor_cores.delivery", "rtl.tensor_cores", "RegisterDelivery",
+     "A reset does not clear the cycle counter of a register delivery, so the next delivery starts in its middle.",
+     lambda self, m: outlives_reset(m, "cycle")),
     ("rtl.tensor_core.results", "rtl.tensor_core", "TensorCore",
      "Results of `mma` also appear at the output for results of panels.",
      lambda self, m: [self.panel_result.valid.eq(m.submodules["warp"].o.valid)]),
@@ -220,6 +206,14 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda warp, right, self, held, column, step: warp.Mux(
          held.control.sparse, right(self, exchanged(held, long=warp.Const(1, 1)), column, step),
          right(self, held, column, step))),
+    ("rtl.core.flags", "rtl.core", "delayed",
+     "The flags of undefined metadata leave the array one cycle before the result of the same step.",
+     lambda core, right, m, value, cycles, enable, name:
+         right(m, value, max(0, cycles - name.startswith("illegal")), enable, name)),
+    ("rtl.carry_save_tree.register", "rtl.cells.carry_save_tree", "CarrySaveTree._registered",
+     "Increments that are not yet added bypass the pipeline register of the sum words.",
+     lambda carry_save_tree, right, self, m, values:
+         values if all(len(value) == 1 for value in values) else right(self, m, values)),
 ]  # fmt: skip
 for _row in COMPUTES:
     computes(*_row)
@@ -241,13 +235,6 @@ def _(life_cycle: Any, right: Any, self: Any, platform: object) -> Any:
     with m.If(self.taken & (self.operation == life_cycle.Operation.COMMIT)):
         m.d.sync += groups[-1].eq(groups[-2])
     return m
-
-
-@amended("rtl.tensor_cores.delivery", "rtl.tensor_cores", "RegisterDelivery")
-def _(tensor_cores: Any, self: Any, m: Any) -> Any:
-    """A reset does not clear the cycle counter of a register delivery, so the next delivery starts in its middle."""
-    named(m, "cycle")._reset_less = True
-    yield from ()
 
 
 @instead("rtl.operand_fetch.major", "rtl.operand_fetch", "OperandFetch.elaborate")

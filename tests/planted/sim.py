@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.ma import masked_all_like
 
-from . import Change, computes, fault, instead
+from . import Change, computes, fault, holds, instead
 
 
 @fault("sim.scoreboard.low", "sim.benches.scoreboard")
@@ -21,10 +21,8 @@ def _(scoreboard: Any, change: Change) -> None:
     change(scoreboard.Scoreboard, "_compare", staticmethod(compare))
 
 
-@fault("sim.scoreboard.lost", "sim.benches.scoreboard")
-def _(scoreboard: Any, change: Change) -> None:
-    """A bench ends without waiting for pending results."""
-    change(scoreboard.Scoreboard, "under_way", property(lambda self: 0))
+holds("sim.scoreboard.lost", "sim.benches.scoreboard", "Scoreboard.under_way",
+      "A bench ends without waiting for pending results.", property(lambda self: 0))  # fmt: skip
 
 
 @instead("sim.scoreboard.patient", "sim.benches.scoreboard", "Scoreboard.observe")
@@ -84,12 +82,6 @@ def _(items: Any, right: Any, instruction: Any, selector: int, rng: Any) -> Any:
     return random_metadata(instruction, selector, False, 1, rng)
 
 
-@instead("sim.random_operands.selector", "sim.benches.random_operands", "random_metadata")
-def _(random_operands: Any, right: Any, instruction: Any, selector: Any, any_nibble: Any, cases: Any, rng: Any) -> Any:
-    """Metadata is always laid out for sparsity selector 0."""
-    return right(instruction, 0, any_nibble, cases, rng)
-
-
 @instead("sim.settings.record", "sim.benches.settings", "Settings.record")
 def _(settings: Any, right: Any, self: Any, coverage: Any) -> None:
     """The coverage of a second test replaces that of the first."""
@@ -104,10 +96,9 @@ def _(runner: Any, right: Any, self: Any, seed: int, **options: Any) -> list[Any
     return []
 
 
-@fault("sim.coverage.groups.complete", "sim.coverage.groups")
-def _(groups: Any, change: Change) -> None:
-    """Coverage counts as complete although bins declared unreachable were reached."""
-    change(groups.Coverage, "complete", property(lambda self: all(g.reached == g.reachable for g in self)))
+holds("sim.coverage.groups.complete", "sim.coverage.groups", "Coverage.complete",
+      "Coverage counts as complete although bins declared unreachable were reached.",
+      property(lambda self: all(group.reached == group.reachable for group in self)))  # fmt: skip
 
 
 @instead("sim.coverage.groups.hit", "sim.coverage.groups", "Group.count")
@@ -177,28 +168,10 @@ def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     return right(*others, replace(pipeline, cases=pipeline.cases[:1]))
 
 
-@fault("sim.blocks.largest", "sim.benches.blocks")
-def _(blocks: Any, change: Change) -> None:
-    """No block of stimulus has only the largest products, so no sum is near the end of its range."""
-    change(blocks, "_LARGEST", 0.0)
-
-
-@fault("sim.blocks.near", "sim.benches.blocks")
-def _(blocks: Any, change: Change) -> None:
-    """No block of stimulus has elements that differ from a special value in one bit."""
-    change(blocks, "_NEARLY_SPECIAL", 0.0)
-
-
-@instead("sim.mutants.single", "sim.faults.mutants", "faulty_verilog")
-def _(mutants: Any, right: Any, injected: Any, folder: Any) -> Any:
-    """The Verilog of a design with one permanent fault contains no fault."""
-    return right(mutants.Fault(injected.number, "", "select -clear"), folder)
-
-
-@instead("sim.mutants.numbers", "sim.faults.mutants", "_drawn")
-def _(mutants: Any, right: Any, *arguments: Any) -> Any:
-    """Faults are numbered from 0, so that the first fault is active when none should be."""
-    return tuple(mutants.Fault(f.number - 1, f.component, f.command) for f in right(*arguments))
+holds("sim.blocks.largest", "sim.benches.blocks", "_LARGEST",
+      "No block of stimulus has only the largest products, so no sum is near the end of its range.", 0.0)  # fmt: skip
+holds("sim.blocks.near", "sim.benches.blocks", "_NEARLY_SPECIAL",
+      "No block of stimulus has elements that differ from a special value in one bit.", 0.0)  # fmt: skip
 
 
 @instead("sim.regressions.row", "sim.faults.regressions", "_Row.__init__")
@@ -232,12 +205,6 @@ def _(assumptions: Any, right: Any, self: Any, platform: Any) -> Any:
     self.config = copy(self.config)
     object.__setattr__(self.config, "__class__", fewer)
     return right(self, platform)
-
-
-@instead("sim.simd.carry", "sim.engine.simd", "_Writer._sum")
-def _(simd: Any, right: Any, self: Any, one: Any, other: Any, *, subtract: bool) -> Any:
-    """Carries between the machine words of a wide sum are lost."""
-    return [right(self, [a], [b], subtract=subtract)[0] for a, b in zip(one, other, strict=True)]
 
 
 @instead("sim.warpgroup.computed", "sim.engine.array_units", "driver")
@@ -302,6 +269,20 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("sim.steps.clamp", "sim.engine.steps", "control_word",
      "Every step clamps a saturating sum, instead of only the last step.",
      lambda steps, right, config, instruction, last: right(config, instruction, True)),
+    ("sim.random_operands.selector", "sim.benches.random_operands", "random_metadata",
+     "Metadata is always laid out for sparsity selector 0.",
+     lambda random_operands, right, instruction, selector, any_nibble, cases, rng:
+         right(instruction, 0, any_nibble, cases, rng)),
+    ("sim.mutants.single", "sim.faults.mutants", "faulty_verilog",
+     "The Verilog of a design with one permanent fault contains no fault.",
+     lambda mutants, right, injected, folder: right(mutants.Fault(injected.number, "", "select -clear"), folder)),
+    ("sim.mutants.numbers", "sim.faults.mutants", "_drawn",
+     "Faults are numbered from 0, so that the first fault is active when none should be.",
+     lambda mutants, right, *arguments:
+         tuple(mutants.Fault(f.number - 1, f.component, f.command) for f in right(*arguments))),
+    ("sim.simd.carry", "sim.engine.simd", "_Writer._sum", "Carries between the machine words of a wide sum are lost.",
+     lambda simd, right, self, one, other, *, subtract:
+         [right(self, [a], [b], subtract=subtract)[0] for a, b in zip(one, other, strict=True)]),
 ]  # fmt: skip
 for _row in COMPUTES:
     computes(*_row)

@@ -90,18 +90,9 @@ def first_failure(fault: str, tests: list[str], broken: set[str], seed: int) -> 
 
 
 def search(fault: Fault, last: str | None, sound: set[str], broken: set[str], seed: int) -> Found:
-    """Find a test that detects a fault. The recorded test is tried first.
+    """Find a test that detects a fault. The test `last`, which detected the fault in the last search, is tried first.
 
-    Parameters
-    ----------
-    fault : Fault
-        The planted fault.
-    last : str or None
-        Test that detected the fault in the last search.
-    sound, broken : set of str
-        Tests that are known to pass, and to fail, without a fault. Both sets are extended.
-    seed : int
-        Seed of the random tests.
+    `sound` and `broken`, the tests that are known to pass, and to fail, without a fault, are extended.
     """
     start = time.monotonic()
     for tests in [[last], *stages(fault)] if last else stages(fault):

@@ -61,6 +61,10 @@ def wrong_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | a
                 yield module, node
             case ast.Call(ast.Name("computes"), [_, ast.Constant(module), *_, ast.Lambda() as wrong]):
                 yield module, wrong
+            case ast.Tuple(
+                [_, ast.Constant(module), *_, ast.Lambda(ast.arguments([], [_, ast.arg("right"), *_])) as wrong]
+            ):
+                yield module, wrong
 
 
 def test_the_record_names_faults_and_tests_that_exist() -> None:

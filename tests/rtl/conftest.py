@@ -34,10 +34,7 @@ def simulate_clocked(dut: Elaboratable, bench: Callable, *processes: Callable, r
 
 @pytest.fixture(scope="session")
 def simulate() -> Callable[..., Results]:
-    """Function that evaluates a combinational component in Amaranth's simulator.
-
-    Arguments are arrays of input values. Arguments and results have the names of ports. Inputs without values are zero.
-    """
+    """Function that evaluates a combinational component for arrays of inputs by port name. Other inputs are zero."""
 
     def run(component: wiring.Component, platform: object = None, **values: ArrayLike) -> Results:
         ports = ports_of(component)

@@ -157,9 +157,7 @@ def test_sequences(seed: int) -> None:
 
 
 def test_a_group_is_remembered_until_a_wait() -> None:
-    """A pending group is not forgotten, however many empty groups are committed after it. A wait that leaves seven
-    groups completes it once seven empty groups follow.
-    """
+    """Pending groups are not forgotten. A wait that leaves seven groups completes a group that seven groups follow."""
     cases = list(product(range(1, 12), (False, True)))
     begun = [(Operation.FENCE,), (Operation.MULTIPLY, INSTRUCTIONS[0], False)]
     sequences: list[list[tuple]] = [

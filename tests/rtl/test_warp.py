@@ -31,9 +31,7 @@ def run(
 ) -> list[Cycle]:
     """Offer items in order, compare their results, and return a record of every cycle.
 
-    `gaps` is the probability that no new item is offered in a cycle, and `stalls` that no result is accepted. An offer
-    stays until it is accepted; otherwise the payload is random. The run ends some cycles after the last result that no
-    reset has dropped.
+    `gaps` and `stalls` are the probabilities that no new item is offered, and that no result is accepted, in a cycle.
     """
     reset, i_payload, o_payload = Signal(), dut.i.payload.as_value(), dut.o.payload.as_value()
     log: list[Cycle] = []

@@ -1,7 +1,4 @@
-"""The compiled warpgroup has the results of the golden model and of recordings, and the cycles of an H200.
-
-Tests of timing use arrays that only return their operands. ``rtl/test_warpgroup_operands.py`` tests these operands.
-"""
+"""The compiled warpgroup has the results of the golden model and of recordings, and the cycles of an H200."""
 
 from dataclasses import replace
 from typing import Any
@@ -139,9 +136,7 @@ def test_recordings(family: str) -> None:
 
 
 def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """The warpgroup has all measured intervals if its arrays only return their operands. Arrays with dot-product units
-    have the same latency, and are compared with some measurements.
-    """
+    """Arrays that only return operands have all measured intervals, and arrays with dot-product units some of them."""
     rows = recorded_cycles("wgmma-h200-2026-11-22.csv")
     for row in rows:
         check_row(echoing_warpgroup, row)

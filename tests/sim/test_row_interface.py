@@ -136,8 +136,10 @@ def test_every_field(text: str, rng: np.random.Generator) -> None:
     arrays = {name: rng.integers(0, 1 << 32, (3, 32, count), np.uint32) for name, count in counts}
     arrays |= {name: rng.integers(0, 1 << 32, (3, 32), np.uint32) for name in others}
     ids = (0, 1, 0, 3) if i.scale_size else (0, 0, 0, 0)
-    immediates = Immediates(sparsity_selector=i.sparsity_selectors - 1, scale_ids=ids)
-    for case, of_case in enumerate(warp_words(config, i, HeldOperands(arrays, immediates))):
+    held = HeldOperands(arrays, Immediates(sparsity_selector=i.sparsity_selectors - 1, scale_ids=ids))
+    words = warp_words(config, i, held)
+    np.testing.assert_array_equal(warp_words(config, i, held, slice(1, 2)), words[1:2])
+    for case, of_case in enumerate(words):
         view = warp_operands_layout().from_bits(int.from_bytes(of_case.tobytes(), "little"))
         for name in ("a", "b", "c"):
             result = np.array([[view[name][lane][register] for register in range(4)] for lane in range(32)])
@@ -152,10 +154,3 @@ def test_every_field(text: str, rng: np.random.Generator) -> None:
         assert view["sparsity_selector"] == i.sparsity_selectors - 1
         assert view["scale_size"] == ScaleSizeCode[f"X{i.scale_size or 1}"]
         assert tuple(view[name] for name in ("byte_a", "thread_a", "byte_b", "thread_b")) == ids
-
-
-def test_some_cases(rng: np.random.Generator) -> None:
-    i = parse(SHORT)
-    arrays = {name: rng.integers(0, 1 << 32, (3, 32, n), np.uint32) for name, n in zip("abc", (2, 1, 2), strict=True)}
-    words = warp_words(PRESETS["hopper"], i, HeldOperands(arrays))
-    np.testing.assert_array_equal(warp_words(PRESETS["hopper"], i, HeldOperands(arrays), slice(1, 2)), words[1:2])

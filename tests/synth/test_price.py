@@ -153,15 +153,12 @@ def test_a_sweep_and_its_reports(library: Library) -> None:
 
 @pytest.mark.regression
 def test_orders_of_the_ports(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Area and delay are medians over several orders of the ports. The scatter is the range of these measurements.
-
-    The single measurements have a cache of their own, since their results would otherwise be those of the sweep.
-    """
+    """Area and delay are medians over several orders of the ports. The scatter is the range of these measurements."""
     grid = [Place(("s8",), 12, 8, "mux4", (), sparse) for sparse in (True, False)]
     recipe = Recipe(library=library, orders=3)
     sparse, dense = (point.measurement for point in sweep(grid, recipe))
     netlists = {kind: unit(replace(GRID_CONFIG, sparse=kind)) for kind in (True, False)}
-    monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))  # without the results of the sweep
     for kind, found in ((True, sparse), (False, dense)):
         runs = [measure(netlists[kind], Recipe(library=library, seed=seed)) for seed in (1, 2, 3)]
         assert [one.figures for one in found.orders] == [run.figures for run in runs]

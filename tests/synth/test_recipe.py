@@ -86,14 +86,12 @@ def test_cells_that_the_library_lacks(library: Library, registered: Netlist) -> 
 
 
 def test_the_published_recipe(library: Library) -> None:
-    """Yosys runs these commands in this order. Otherwise, areas would not be comparable with published areas.
-
-    The published recipe lacks ``simplemap``, which maps the multiplexers of words that ``opt -full`` may create.
-    """
+    """Yosys runs these commands in this order. Otherwise, areas would not be comparable with published areas."""
     script = Recipe(library=library, combinational=True).script(nands(1)).splitlines()
     assert script == [
         "read_rtlil netlist.il", "attrmap -remove init", "hierarchy -top top", "proc", "flatten", "opt -full",
         "async2sync", "synth -flatten -top top -run begin:check", "dfflegalize -cell $_DFF_P_ x",
+        # The published recipe lacks `simplemap`, which maps multiplexers of words that `opt -full` may create.
         "techmap -map transparent.v", "opt -full", "simplemap", "opt -fast", "dfflegalize -cell $_DFF_P_ x",
         "opt_clean", "dfflibmap -liberty registers.lib",
         "abc -liberty library.lib -script "
