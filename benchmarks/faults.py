@@ -52,12 +52,11 @@ QUICK = {
 }
 
 
-def programs(settings: Settings, rng: np.random.Generator) -> Iterator[object]:
-    """Yield the test program of a top module that needs one, drawn at random."""
+def random_program(settings: Settings, rng: np.random.Generator) -> object:
+    """Return a random test program for a top module that needs one, otherwise None."""
     if settings.top == "warpgroup":
-        yield [*islice(random_warpgroup_jobs(settings.config, rng), settings.items)]
-    if settings.top == "tcgen05":
-        yield echoing_programs(TCGEN05_ARRAY, settings.items, rng)
+        return [*islice(random_warpgroup_jobs(settings.config, rng), settings.items)]
+    return echoing_programs(TCGEN05_ARRAY, settings.items, rng) if settings.top == "tcgen05" else None
 
 
 #: Quantile of the normal distribution for a confidence interval of 95 %.
@@ -116,7 +115,7 @@ def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[li
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "injected.jsonl"
     outcomes = {o.number: o for o in stored(path, {"items": settings.items, "faults": faults, "seed": seed})}
-    of_top = regression(settings, faults, seed, folder, *programs(settings, np.random.default_rng(seed)))
+    of_top = regression(settings, faults, seed, folder, random_program(settings, np.random.default_rng(seed)))
     assert of_top.first_failure(None) is None, "the regression fails without a fault"
     start = time.perf_counter()
     with path.open("a", encoding="utf-8") as store:

@@ -81,8 +81,10 @@ STORED: dict[str, Callable[[Product], Matrix]] = {
     "warps exchanged": warps_exchanged,
     "atoms exchanged": atoms_exchanged,
     "lanes permuted": lanes_permuted,
+    # The result is stored column by column.
     "stored transposed": lambda p: np.ascontiguousarray(p.y.T).reshape(p.shape),
     "tiles transposed": tiles_transposed,
+    # The left and the right half of the columns are exchanged.
     "halves exchanged": lambda p: np.roll(p.y, p.shape[1] // 2, 1),
 }
 
@@ -161,6 +163,7 @@ READS: dict[str, Callable[[Product], Matrix]] = {
     "offsets exchanged": offsets_exchanged,
     "B in core matrices read row by row, or the reverse": core_for_linear,
     "K-major read as MN-major": major_exchanged,
+    # The memory of B is read as if B was stored transposed.
     "B transposed": lambda p: np.ascontiguousarray(np.ascontiguousarray(p.b).reshape(p.shape[1], -1).T),
     "K tiles in another order": k_tiles_in_other_order,
 }

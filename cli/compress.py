@@ -134,12 +134,17 @@ def _check_options(options: argparse.Namespace) -> None:
     for name in ("prune", "check", "producer", "format"):
         if options.source and getattr(options, name):
             raise OperandError(f"{flag(name)} cannot be combined with --from, which reads a compressed matrix")
-    needed = dict.fromkeys(("recipe", "nan", "saturate"), (options.format, "--format"))
-    needed["scale_layout"] = (options.output or options.to, "--output or --to")
-    for name, fmt in {"instruction": "ptx", "selector": "ptx", "tile_k": "cutlass3-sm90"}.items():
-        needed[name] = (fmt in (options.source, options.to), f"--from {fmt} or --to {fmt}")
-    for name, (is_given, others) in needed.items():
-        if getattr(options, name) is not None and not is_given:
+    formats = (options.source, options.to)
+    for name, is_useful, others in (
+        ("recipe", options.format, "--format"),
+        ("nan", options.format, "--format"),
+        ("saturate", options.format, "--format"),
+        ("scale_layout", options.output or options.to, "--output or --to"),
+        ("instruction", "ptx" in formats, "--from ptx or --to ptx"),
+        ("selector", "ptx" in formats, "--from ptx or --to ptx"),
+        ("tile_k", "cutlass3-sm90" in formats, "--from cutlass3-sm90 or --to cutlass3-sm90"),
+    ):
+        if getattr(options, name) is not None and not is_useful:
             raise OperandError(f"{flag(name)} needs {others}")
     if options.expand and not options.output:
         raise OperandError("--expand needs --output")

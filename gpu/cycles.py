@@ -16,7 +16,17 @@ from ..isa.timing import is_sequence
 from .device import device, load_cupy, load_kernel
 from .loops import ENTRY, WORDS, Loop, kernel
 
-__all__ = ["ELEMENTS", "Cycles", "arrangements", "beside_each_other", "chosen", "measure", "table", "written"]
+__all__ = [
+    "COLUMNS",
+    "ELEMENTS",
+    "Cycles",
+    "arrangements",
+    "beside_each_other",
+    "chosen",
+    "measure",
+    "table",
+    "written",
+]
 
 #: Numbers of iterations of a short and of a long run. The difference of their cycles excludes start and end of a run.
 _TIMES = (64, 192)

@@ -72,6 +72,7 @@ def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Register
     arrays = {name: np.ascontiguousarray(array) for name, array in held.arrays.items()}
     cases, threads, image_bytes = len(arrays["c"]), instruction.threads, 0
     if instruction.family == "wgmma":
+        # The kernel copies images of shared memory as 32-bit words.
         image = np.pad(arrays["b"], ((0, 0), (0, -arrays["b"].shape[1] % _WORD_BYTES)))
         arrays["b"], image_bytes = image.view(np.uint32), image.shape[1]
     try:

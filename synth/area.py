@@ -241,6 +241,7 @@ class _Plan:
         self.requests["between"] = (between, self._plain)
 
     def add_formats(self) -> None:
+        """Plan, for each element format, a measurement of the dot-product unit without this format."""
         self._formats = self._config.formats
         for word in self._formats:
             try:

@@ -16,6 +16,7 @@ from ..infra.reading import opened, read_arrays
 from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import Instruction
 from ..isa.names import Subject
+from ..isa.tcgen05 import Opcode
 from ..operands.tile_arrays import KEYS
 
 __all__ = ["Archive", "Recorded", "Replayable", "load"]
@@ -37,10 +38,12 @@ class Recorded(ABC):
     #: Names of the array fields whose first axis is the case index; the first of these fields is never None.
     case_fields: ClassVar[tuple[str, ...]]
 
+    opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction
+
     @property
     def subject(self) -> Subject:
         """Instruction, and its opcode if it is a ``tcgen05`` instruction."""
-        return Subject(self.instruction, getattr(self, "opcode", None))
+        return Subject(self.instruction, self.opcode)
 
     @property
     def name(self) -> str:

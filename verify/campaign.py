@@ -40,7 +40,7 @@ _MOST = 1 << 63
 
 @dataclass
 class Totals:
-    """Numbers of shards, outputs and mismatches of one pair of formats on one datapath, or of the whole campaign."""
+    """Numbers of finished shards, compared outputs and mismatches of a format pair on a datapath, or of a campaign."""
 
     shards: int = 0
     outputs: int = 0

@@ -299,7 +299,7 @@ def _rows(
         if is_single:
             term, other_term = terms[number]
             aligned = _term_cells(term)
-            differing += [text for text in _differing(term, other_term) if not text.startswith("value ")]
+            differing += _differing(term, other_term, without="value")
             is_first |= place[:2] == ("terms", number)
         yield (*cells, *aligned, _hardware_values(differing, is_first) if other else "")
     for number, (term, other_term) in enumerate(terms):
@@ -330,13 +330,18 @@ def _hardware_field(name: str, step: Step, other: Step | None, place: tuple[str 
     return "   hardware: " + _hardware_values([f"{name} {getattr(other, name)}"], place[:1] == (name,))
 
 
-def _differing(one: Product | Term | None, other: Product | Term | None) -> list[str]:
-    """Return the fields of a hardware record that differ from those of the golden model, with their values."""
+def _differing(one: Product | Term | None, other: Product | Term | None, without: str = "") -> list[str]:
+    """Return the fields of a hardware record that differ from those of the golden model, with their values.
+
+    Two NaNs are equal. The field `without` is left out.
+    """
     pairs = zip(vars(one).items(), vars(other).values(), strict=True) if one and other else ()
-    return [f"{name} {value}" for (name, own), value in pairs if own != value and not (own != own and value != value)]
+    differing = {name: value for (name, own), value in pairs if own != value and repr(own) != repr(value)}
+    return [f"{name} {value}" for name, value in differing.items() if name != without]
 
 
 def _hardware_values(differing: list[str], is_first: bool) -> str:
+    """Return the values of hardware that differ, "=" if there are none, with a mark if the first difference is here."""
     return ("; ".join(differing) or _EQUAL) + (_FIRST if is_first else "")
 
 

@@ -111,6 +111,7 @@ class _View:
             flags = [("unit.multiply", f"o__{name}") for name in ("nan", "positive_inf", "negative_inf")]
             flags += [(f"unit.align.group{g}", "nan") for g in range(self._groups)]
             self._special = any(signals.unsigned(*flag) for flag in flags)
+            # Only steps of floats have the following signals.
             self._biases = part.a.bias + part.b.bias
             self._offset = signals.signed("unit.multiply", "offset")
             place = ("unit.align", "e_max") if self._widths.scaled_groups else ("unit.multiply", "o__e_max")

@@ -51,7 +51,7 @@ class Folder:
         return {name: {"sha256": digest.hexdigest(), "bytes": self._sizes[name]} for name, digest in digests}
 
     def write(self, name: str, data: "bytes | memoryview") -> None:
-        """Append data to a file of the folder."""
+        """Append data to a file of the folder. The first call creates the file."""
         if name not in self._files:
             self._files[name] = self._stack.enter_context(whole_file(self._path / name))
         self._files[name].write(data)

@@ -49,6 +49,7 @@ _TINY_SUM = Need(
 
 
 def _bin(values: Function, guard: Function, label: str, case: Function, *needs: Need) -> Bin:
+    """Return a bin that is hit where its condition `case` on `values` and the common `guard` hold."""
     return Bin(label, lambda s: case(values(s)) & guard(s), needs)
 
 

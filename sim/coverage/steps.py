@@ -83,6 +83,7 @@ class StepCoverage:
         return FloatValues(operation, operands, control, d)
 
     def _check_flags(self, flags: NDArray[np.uint64], nibbles: NDArray[np.uint8], control: Control) -> None:
+        """Raise an AssertionError if a step's undefined-nibble flag contradicts its metadata rule."""
         name, used = self.config.name, nibbles.shape[1]
         if not control.sparse:
             assert not flags.any(), f"{name}: a dense step flags an illegal nibble"

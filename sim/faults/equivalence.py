@@ -193,6 +193,7 @@ class _Proofs:
         all_assumed: bool = False,
         depth: int | None = None,
     ) -> Verdict:
+        """Search for a proof of the claims and for a difference."""
         slices.write(self._place / "slice.aig", claims, fixed or {}, all_assumed=all_assumed, depth=depth)
         limited = commands.format(seconds=max(1, int(seconds)))
         try:

@@ -154,6 +154,7 @@ def _cells_of(path: str, top: str) -> str:
 
 
 def _areas(cells: Mapping[str, str], folder: Path, whole: str) -> dict[str, int]:
+    """Return the estimated number of transistors of each component of a design."""
     marks = "".join(f'select {of_one}\nsetattr -set submod "{name}"\nselect -clear\n' for name, of_one in cells.items())
     run_yosys(folder, _READ + "chformal -remove\n" + (f"blackbox {whole}\n" if whole else "") + marks + _GATES)
     modules = json.loads((folder / "areas.json").read_text(encoding="utf-8"))["modules"]

@@ -50,17 +50,17 @@ class Regression(Protocol):
         """Return the number of vectors, steps or items before the fault is detected, None if it is not detected."""
 
 
-def regression(settings: Settings, faults: int, seed: int, folder: Path, *program: Any) -> Regression:
+def regression(settings: Settings, faults: int, seed: int, folder: Path, program: Any = None) -> Regression:
     """Insert faults into a top module, build it in a folder, and draw its test vectors.
 
     The settings give the number of input vectors per component, or of steps, tiles or instructions of the top module. A
-    warpgroup and a CTA get a test program instead: a list of :class:`~sptc.sim.benches.warpgroup_items.Job`, or
+    warpgroup and a CTA require a test program instead: a list of :class:`~sptc.sim.benches.warpgroup_items.Job`, or
     :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram` objects.
     The faults are divided among the components of the top module in proportion to their areas. All random draws use
     `seed`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    return _REGRESSIONS[settings.top](settings, faults, seed, folder, *program)
+    return _REGRESSIONS[settings.top](settings, faults, seed, folder, *([] if program is None else [program]))
 
 
 class _Components:

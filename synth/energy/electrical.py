@@ -110,7 +110,7 @@ class CellLibrary:
 
     @classmethod
     def of(cls, library: Library) -> "CellLibrary":
-        """Add the electrical data of a library's liberty text.
+        """Return a library with the electrical data of its liberty text.
 
         Raise an `Error` if the file has no energies, has unknown units, or cannot be parsed.
         """

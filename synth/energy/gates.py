@@ -63,4 +63,4 @@ def _electrical() -> dict[str, ElectricalCell]:
 
 
 #: Library of Yosys' gates. Energies are areas of the gates that switch, in gate equivalents.
-GATES = CellLibrary(_Gates("static CMOS", ""), 0.0, _electrical(), "gate equivalents", 1.0, 1)
+GATES = CellLibrary(_Gates("static CMOS", ""), 0.0, _electrical(), unit="gate equivalents", scale=1.0, digits=1)

@@ -54,6 +54,7 @@ def table(results: Sequence[Measured], cells: CellLibrary) -> str:
 
 
 def _of_glitches(results: Sequence[Measured]) -> list[str]:
+    """Return report lines with the additional energy that glitches cause."""
     lines = [
         f"{result.instruction}, {result.operands}: glitches add {100 * result.glitches / settled:.0f} %"
         for result in results
@@ -77,6 +78,7 @@ def _against_dense(results: Sequence[Measured]) -> list[str]:
 
 
 def _what_if(results: Sequence[Measured]) -> list[str]:
+    """Return report lines with the energy that possible changes of the design would save."""
     lines = []
     for result in results:
         settled = result.total - (result.glitches or 0.0)
