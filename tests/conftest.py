@@ -6,9 +6,7 @@ import signal
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import numpy as np
@@ -44,6 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell lets background jobs ignore SIGINT
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Workers are forked on purpose, although this process has threads. Newer Python versions warn at every fork.
+    config.addinivalue_line("filterwarnings", "ignore:.*use of fork:DeprecationWarning")
     hypothesis.settings.register_profile("quick", max_examples=25)
     hypothesis.settings.register_profile("regression", max_examples=150)
     hypothesis.settings.load_profile("quick" if "not regression" in config.getoption("markexpr") else "regression")
@@ -78,7 +78,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _place(file: str) -> int:
-    """Return the position of a test file in the order of execution."""
     return next((place for place, start in enumerate(_FIRST) if file.startswith(start)), len(_FIRST))
 
 
@@ -154,47 +153,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
         command = f"pytest '{item.nodeid}' --seed {item.config.getoption('--seed')}"
         report.sections.append(("repeat with", command))
     return report
-
-
-def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **wanted: object) -> Any:
-    from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
-    from sptc.isa.memory import encode_descriptor
-    from sptc.isa.tcgen05 import parse_opcode
-    from sptc.isa.tensor_memory import layout_for, metadata_map, scale_map
-    from sptc.tests.api.tcgen05_case import instruction_for
-    from sptc.verify.tensor_memory_file import TensorMemoryFile
-
-    opcode = parse_opcode(text)
-    wanted = {"m": max(opcode.rows), "n": 64 if opcode.weight_stationary else 16, **wanted}
-    i = instruction_for(opcode, wanted)
-    layout = layout_for(opcode, i.m)
-    ctas = (2,) if opcode.cta_group == 2 else ()
-    tmem = rng.integers(0, 1 << 32, (cases, *ctas, 128, 512), dtype=np.uint32)
-    smem = rng.integers(0, 256, (cases, *ctas, 1 << 15), dtype=np.uint8)
-    # D is at column 256 and a shifted A at column 64. All words of metadata are equal, as are all words of scales.
-    addresses = {"d": 256, "a": encode_descriptor(0, 2048, 128, family="tcgen05")}
-    addresses["b"] = encode_descriptor(1 << 14, 2048, 128, family="tcgen05")
-    if opcode.shifts_a:
-        addresses["a"] = 64
-    words: list[tuple[NDArray[np.bool_], int]] = []
-    if i.sparse:
-        addresses["e"] = 8
-        words.append((metadata_map(layout, i, 0, 8).words(), 0x49CD4E86))
-    if i.scale_size:
-        addresses |= {"scale_a": 20, "scale_b": 40}
-        for name, lines, parts in (("scale_a", layout.rows, 1), ("scale_b", i.n, layout.column_parts)):
-            words.append((scale_map(name, lines, i.scale_size, 0, addresses[name], parts).words(), 0x7F7E7F80))
-    for places, word in words:
-        tmem[..., places] = word
-    idesc = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=i))
-    file = TensorMemoryFile(opcode=opcode, idesc=idesc, addresses=addresses, tmem=tmem, smem=smem)
-    return replace(file, d=file.run())
-
-
-@pytest.fixture
-def tensor_memory_file() -> Callable[..., Any]:
-    """Function that returns a tensor-memory file of ``tcgen05`` with random bits and with D from the golden model."""
-    return _tensor_memory_file
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
-"""Processor time of the tests: ``python tests/cost.py`` prints the costs of the last runs, and tests that are over
-budget.
+"""Processor time of tests: ``python tests/cost.py`` prints the costs of the last runs, and tests that are over budget.
 
-A run with ``--cost FILE`` (``make test`` and ``make regression`` pass it) measures each test, each fixture that several
-tests share, and each process as a whole. Processes that a test starts and waits for are included: compilers, Yosys,
-ABC, simulators. Tests over budget are listed, but do not fail.
+``make test`` and ``make regression`` measure each test, each fixture that several tests share, and each process. Child
+processes that have ended are included. Tests over budget are listed, but do not fail.
 """
 
 import json
@@ -40,7 +38,6 @@ class Cost:
     processes: float = 0.0
 
     def add(self, other: "Cost") -> None:
-        """Add the cost of another process to this cost."""
         self.tests |= other.tests
         self.shared = dict(Counter(self.shared) + Counter(other.shared))
         self.processes += other.processes
@@ -61,7 +58,6 @@ class CostPlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Measure a test, including its set-up and its end."""
         start, self._in_fixtures = _processor_seconds(), 0.0
         try:
             return (yield)
@@ -99,7 +95,6 @@ class CostPlugin:
             self._path.write_text(json.dumps(asdict(self._cost)), encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print the cost of the run."""
         terminalreporter.section("processor seconds")
         for line in report(self._cost, is_quick=True):
             terminalreporter.write_line(line)

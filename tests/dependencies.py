@@ -1,9 +1,7 @@
-"""Dependencies of a test file: subpackages ("rooms") that it and its helpers use, and a digest of all files it could
-read.
+"""Dependencies of a test file: subpackages ("rooms") that it and its helpers use, and a digest of files it could read.
 
 A dependency on a subpackage includes all its files, whether Python or not, and every subpackage that they import. A
-test that starts processes depends on all subpackages. Thus a test runs again after a change of any file that it could
-reach.
+test that starts processes depends on all subpackages.
 """
 
 import ast
@@ -133,7 +131,6 @@ def _files(rooms: frozenset[str], file: Path) -> Iterator[Path]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield every file in a folder and in its subfolders."""
     for place, names, files in os.walk(folder):
         names[:] = sorted(n for n in names if not n.startswith(".") and n not in ("build", "dist", "__pycache__"))
         names[:] = [name for name in names if not name.endswith(".egg-info")]

@@ -1,20 +1,12 @@
-"""Run all tests, each file in its own process, on all cores. After an interruption, a new run repeats only what is
-missing.
+"""Prove what ``formal/proved.json`` does not record, and run all test files on all cores, each in its own process.
 
-``python tests/regression.py`` (or ``make regression``) first proves all properties that ``formal/proved.json`` does not
-record as proved, and then runs pytest on every test file, the longest first. Results are stored in
-``build/regression/latest``, each with a digest of all files on which the test file depends
-(:mod:`sptc.tests.dependencies`). A later run repeats only test files that have failed, or whose digest has changed.
-``--again`` repeats all proofs and tests; if it is interrupted, the next run continues it.
-
-At its end, a run writes ``build/regression/summary.md``: totals, failures, skipped tests with reasons, and the longest
-test files. ``sptc report build/regression/latest`` makes a page of the results, and ``python tests/cost.py`` prints the
-processor time of the tests.
+A result is stored with a digest of all files on which the test file depends (:mod:`sptc.tests.dependencies`). A later
+run repeats only test files that have failed, or whose digest has changed. ``--again`` repeats all proofs and tests; if
+it is interrupted, the next run continues it.
 
 ``tests/regression.json`` records the result of each test file when it last passed, on any machine. The recorded
-durations decide which files are the longest. ``--recorded`` also skips files that have passed there with the same
-digest, so that several machines can share the work. Each run writes ``build/regression/regression.json``, which is the
-record with its own results added.
+durations decide which files run first, the longest. With ``--recorded``, several machines can share the work. Each run
+writes ``build/regression/regression.json``, which is the record with its own results added.
 """
 
 import argparse

@@ -142,7 +142,6 @@ def test_a_campaign_on_a_runner(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_bad_inputs(tmp_path: Path) -> None:
-    """Invalid inputs fail in the campaign with one sentence, and no input is run as a command."""
     runner = Runner(tmp_path)
     assert runner.run("Begin").returncode == 0
     right = dict(runner.values)

@@ -6,8 +6,6 @@ import pytest
 import sptc
 from sptc.errors import NibblePlace
 
-FIELDS = ("row", "chunk", "lane", "low_bit", "nibble", "rule", "meaning", "column")
-
 
 @pytest.mark.parametrize("column", [None, 17, 0])
 def test_metadata_error(column: int | None) -> None:
@@ -17,5 +15,5 @@ def test_metadata_error(column: int | None) -> None:
     sent, moved = pickle.loads(pickle.dumps(error)), error.at((1, 2))
     assert (sent.batch, str(sent)) == ((3,), str(error))
     assert (moved.batch, str(moved)) == ((1, 2), str(error).replace("batch 3", "batch (1, 2)"))
-    for name in FIELDS:
+    for name in ("row", "chunk", "lane", "low_bit", "nibble", "rule", "meaning", "column"):
         assert getattr(sent, name) == getattr(moved, name) == getattr(error, name)

@@ -53,7 +53,6 @@ def command(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def lint(folder: Path, core: str, name: str) -> subprocess.CompletedProcess[str]:
-    """Write a core file, and let FuseSoC lint it together with the core files of this project."""
     (folder / "cores").mkdir(exist_ok=True)
     (folder / "cores" / "wanted.core").write_text(core, encoding="utf-8")
     roots = ("--cores-root", CORES, "--cores-root", "cores")
@@ -78,7 +77,6 @@ def test_fusesoc_writes_and_lints_the_verilog(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_the_three_commands_of_the_guide(tmp_path: Path) -> None:
-    """The three commands of the guide work with a clone of these sources in a new environment."""
     commands = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)[0].splitlines()
     assert commands[0].startswith("git clone ADDRESS sptc && ")
     published = tmp_path / "published"
@@ -155,7 +153,6 @@ REQUESTS = {
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
-    """Run the generator in this process, expect that it fails, and return its error message."""
     monkeypatch.setattr(sys, "argv", ["generate.py", *map(str, words)])
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(CORES / "generate.py"), run_name="__main__")

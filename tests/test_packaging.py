@@ -27,7 +27,6 @@ FLOORS = "api cli formal gemm golden gpu infra isa recordings rtl sim synth tens
 
 
 def call(*command: object, cwd: Path) -> str:
-    """Run a command and return its standard output. If it fails, raise an error with all of its output."""
     words = [str(word) for word in command]
     process = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
     assert process.returncode == 0, f"{' '.join(words)}\n{process.stdout}\n{process.stderr}"
@@ -35,7 +34,6 @@ def call(*command: object, cwd: Path) -> str:
 
 
 def packages() -> set[str]:
-    """Return the folders that Python treats as packages, as dotted names."""
     folders = {path.parent.relative_to(ROOT) for path in ROOT.rglob("__init__.py")}
     own = {folder for folder in folders if not any(part.startswith(".") or part in BESIDES for part in folder.parts)}
     return {".".join(("sptc", *folder.parts)) for folder in own}
@@ -69,7 +67,6 @@ def names_in(wheel: Path) -> set[str]:
 
 
 def test_names_and_metadata(archives: tuple[Path, Path]) -> None:
-    """The names of both archives contain the version, and the metadata of the wheel list the dependencies."""
     source, wheel = archives
     assert source.name == f"sptc-{sptc.__version__}.tar.gz"
     assert wheel.name == f"sptc-{sptc.__version__}-py3-none-any.whl"
@@ -83,7 +80,6 @@ def test_names_and_metadata(archives: tuple[Path, Path]) -> None:
 
 
 def test_contents_of_the_wheel(archives: tuple[Path, Path]) -> None:
-    """The wheel contains all modules, C++ drivers, recordings, the type marker and files for FuseSoC, but no tests."""
     names = names_in(archives[1])
     for package in packages():
         folder = Path(*package.split(".")[1:])
@@ -145,7 +141,6 @@ def test_recordings_in_a_separate_distribution(
 
 @pytest.mark.regression
 def test_the_installed_command_runs_elsewhere(archives: tuple[Path, Path], tmp_path: Path) -> None:
-    """The command runs in a new environment with the wheel and its dependencies, from a folder without sources."""
     environment, elsewhere = tmp_path / "environment", tmp_path / "elsewhere"
     elsewhere.mkdir()
     venv.create(environment, with_pip=True, symlinks=True)
@@ -186,7 +181,6 @@ def test_packages_the_version_and_reasons_of_dependencies() -> None:
 def test_a_wheel_with_the_compiled_library(
     archives: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wheel with the compiled library computes without a compiler, and stores nothing in the cache."""
     monkeypatch.setenv("SPTC_LIBRARY", "1")
     (sources,) = (archives[0].parent / "unpacked").iterdir()
     call(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, sources, cwd=tmp_path)

@@ -41,8 +41,8 @@ class DotProducts(Recorded):
     arch: str
     instruction: Instruction
     opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction; None for ``mma`` and ``wgmma``
-    #: One row of A, shape (cases, 1, elements), one column of B, shape (cases, elements, 1), and C, shape (cases, 1, 1).
-    #: All elements after those of `a` and `b` up to K are zero.
+    #: Rows of A, shape (cases, 1, elements), columns of B, shape (cases, elements, 1), and C, shape (cases, 1, 1). The
+    #: elements after these up to K are zero.
     operands: MatrixOperands
     d: NDArray  #: Codes of the recorded results, shape (cases, 1, 1)
 

@@ -73,7 +73,6 @@ class Case:
         return multiply(self.instruction, "sm_100", operands)
 
     def expected(self, c: NDArray | None = None) -> NDArray[np.uint32]:
-        """Return the expected tensor memory: the old contents, with D replaced."""
         tmem = self.arguments["tmem"].copy()
         fill_tensor(tmem.reshape(self.ctas, 128, 512), self.d, self.matrix(c))
         return tmem
@@ -116,10 +115,7 @@ def place_shared(
 
 
 class Manual:
-    """Addresses of operands in a CTA's tensor memory, from the PTX manual.
-
-    An operand that uses half of the lanes of each warp starts at `lane`.
-    """
+    """Addresses in a CTA's tensor memory, from the PTX manual. Operands in half of the lanes start at `lane`."""
 
     def __init__(self, opcode: Opcode, descriptor: InstructionDescriptor, lane: int) -> None:
         i = descriptor.instruction
@@ -201,7 +197,6 @@ def is_padded(i: Instruction, fmt: Format) -> bool:
 
 
 def instruction_for(opcode: Opcode, attributes: dict[str, object]) -> Instruction:
-    """Return the first instruction of an opcode that has the given attributes."""
     attributes = {"m": 32 if opcode.weight_stationary else 128 * opcode.cta_group, **attributes}
     return next(
         i for i in instructions_of(opcode)
@@ -210,9 +205,7 @@ def instruction_for(opcode: Opcode, attributes: dict[str, object]) -> Instructio
 
 
 def descriptor_for(i: Instruction, options: dict[str, Any], rng: Random) -> InstructionDescriptor:
-    """Return a descriptor with the given options. Other selectors and scale IDs are random; A and B get two different
-    scale IDs if there are several.
-    """
+    """Return a descriptor with the given options. Other selectors and scale IDs are random."""
     ids = rng.permutation(range(0, 4, i.scale_size or 4))
     drawn = {"sparsity_selector": int(rng.integers(i.sparsity_selectors))}
     drawn |= {"scale_id_a": int(ids[0]), "scale_id_b": int(ids[-1])}
@@ -236,8 +229,7 @@ def case(
     any_nibble: bool = False,
     **attributes: object,
 ) -> Case:
-    """Build a case with an instruction of the given shape and types, random operands, and random bits around the
-    operands.
+    """Build a case with random operands, and with random bits around the operands.
 
     `options` are fields of the instruction descriptor, and `lane`, the first lane of the operands in tensor memory.
     The instruction is `attributes["instruction"]`, or the first that has all `attributes`. Raises

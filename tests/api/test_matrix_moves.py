@@ -12,11 +12,8 @@ from sptc.isa.matrix_moves import MatrixMove, every_matrix_move, matrix_move_map
 EVERY = every_matrix_move()
 BYTES = 2048
 
-Octets = NDArray[np.uint8]
-Words = NDArray[np.uint32]
 
-
-def _image(rng: np.random.Generator, *batch: int) -> Octets:
+def _image(rng: np.random.Generator, *batch: int) -> NDArray[np.uint8]:
     return rng.integers(0, 256, (*batch, BYTES), np.uint8)
 
 
@@ -25,7 +22,7 @@ def _addresses(rng: np.random.Generator, *batch: int) -> NDArray[np.intp]:
     return 16 * rng.permuted(rows, axis=-1)[..., :32]
 
 
-def _registers(rng: np.random.Generator, *shape: int) -> Words:
+def _registers(rng: np.random.Generator, *shape: int) -> NDArray[np.uint32]:
     return rng.integers(0, 2**32, shape, np.uint32)
 
 

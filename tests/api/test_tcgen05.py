@@ -9,9 +9,7 @@ from sptc.isa.column_mask import decode_column_mask
 from sptc.isa.tcgen05 import KINDS, Opcode, every_opcode, instructions_of
 from sptc.sim.benches.random_operands import distributions
 
-from .tcgen05_case import AT, DENSE, DENSE2, DENSE_WS, F16, F16_2, SP, SP2, WS, case
-
-Random = np.random.Generator
+from .tcgen05_case import AT, DENSE, DENSE2, DENSE_WS, F16, F16_2, SP, SP2, WS, Random, case
 
 
 def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) -> bool:

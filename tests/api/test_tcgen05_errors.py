@@ -24,7 +24,6 @@ Random = np.random.Generator
 
 @pytest.mark.parametrize(("head", "kind"), [*product((SP, SP2), ("tf32", "f16", "i8", "mxf4.block_scale"))])
 def test_strict_takes_the_defined_nibbles_alone(head: str, kind: str, rng: Random) -> None:
-    """The strict policy accepts a nibble only if it is defined, in the first, a middle and the last chunk."""
     given = case(f"{head}.kind::{kind}", rng, n=32)
     i, opcode = given.instruction, parse_opcode(given.text)
     selector = given.arguments["idesc"] & 1 if i.sparsity_selectors > 1 else 0
@@ -129,14 +128,9 @@ def test_operands_lie_beside_d_on_either_side(text: str, m: int, n: int) -> None
     scales = {"scale_a": 440 if i.scale_size else None, "scale_b": 460 if i.scale_size else None}
 
     def placed(**changes: int) -> Placement:
-        addresses = {name: changes.get(name, value) for name, value in {**apart, **scales}.items()}
-        return placement_of(
-            opcode,
-            descriptor,
-            {name: addresses[name] for name in apart},
-            {name: addresses[name] for name in scales},
-            None,
-        )
+        at = apart | scales | changes
+        operands, of_scales = ({name: at[name] for name in names} for names in (apart, scales))
+        return placement_of(opcode, descriptor, operands, of_scales, None)
 
     width = int(np.ptp(placed().d.columns)) + 1
     names = [name for name in ("a", "e", "scale_a", "scale_b") if {**apart, **scales}.get(name)]

@@ -20,14 +20,13 @@ from sptc.sim.benches.items import warp_instructions
 from sptc.sim.benches.random_operands import distributions, random_operands
 from sptc.sim.engine.compiled_tcgen05 import CtaCommand, CtaRun
 from sptc.sim.engine.tops import tops_of
-from sptc.tests.api.tcgen05_case import DENSE, F16, F16_2, NVF4, WS, Case, case
+from sptc.tests.api.tcgen05_case import DENSE, F16, F16_2, NVF4, WS, Case, Random, case
 from sptc.tests.sim.matrices import matrices
 from sptc.verify.register_file import RegisterFile
 from sptc.verify.replay import flags_and_rules
 from sptc.verify.stimulus import random_register_file
 from sptc.verify.timing import modelled
 
-Random = np.random.Generator
 SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 FP8 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
 SHORT = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
@@ -81,7 +80,6 @@ def test_wgmma_on_images_of_any_size(rng: Random) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("text", [F16, F16_2, NVF4, f"{DENSE}.kind::i8"])
 def test_tensor_memory(text: str, rng: Random) -> None:
-    """Tensor memory and the metadata flags of each 8 columns of D are right, whether or not the old D is added."""
     for add in (True, False):
         made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
         options: dict[str, Any] = {"enable_input_d": add, "metadata": "silicon"}
@@ -117,7 +115,6 @@ class GoldenCores:
 
 @pytest.mark.parametrize("text", [F16, F16_2, f"{DENSE}.kind::i8"])
 def test_a_batch_of_tensor_memories(text: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of two has the right tensor memory, D, flags and cycles, whether or not the old D is added."""
     made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
     monkeypatch.setattr(tops, "tcgen05", lambda: GoldenCores(made))
     pair = made.ctas == 2

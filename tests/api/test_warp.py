@@ -178,7 +178,6 @@ def with_nibble(e: np.ndarray, batch: tuple[int, ...], lane: int, low_bit: int, 
     ],
 )
 def test_strict_takes_the_defined_nibbles_alone(text: str, rule: str, rng: Random) -> None:
-    """The strict policy accepts a nibble only if it is defined, in the first, a middle and the last chunk."""
     function, operands = prepared(text, 1, rng)
     i = parse(text)
     where = metadata_map(i, 0)
@@ -310,7 +309,6 @@ def test_software_takes_0x0_over_zeros_and_nothing_else(rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [*SPARSE, DENSE, WGMMA])
 def test_leading_axes_broadcast(text: str, rng: Random) -> None:
-    """Batch axes of all operands broadcast as in numpy. Each tile equals the result of a separate call."""
     shapes = {"a": (2, 1), "b": (3,), "c": (2, 3), "d": (), "e": (), "scale_a": (1, 3), "scale_b": (2, 1), "smem": (3,)}
 
     def shaped(name: str, value: np.ndarray) -> np.ndarray:
@@ -349,7 +347,6 @@ def test_many_tiles_are_what_few_are(text: str, rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [DENSE, PLAIN, HALF_BYTES, SCALED, MXF8])
 def test_tiles_are_what_a_chain_of_instructions_gives(text: str, rng: Random) -> None:
-    """Back ends `golden` and `native` compute 2 x 3 tiles as one product, which equals single instructions."""
     batch, rows, columns, steps = 2, 2, 3, 2
     _, drawn = prepared(text, batch * rows * columns * steps, rng)
     selector, options = drawn.pop("selector"), {"arch": drawn.pop("arch")}

@@ -145,7 +145,6 @@ def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:
 @pytest.mark.parametrize("in_registers", [True, False])
 @pytest.mark.parametrize("scale_d", [True, False])
 def test_a_chain_is_one_instruction_after_the_other(in_registers: bool, scale_d: bool, rng: Random) -> None:
-    """Back ends `golden` and `native` compute a chain along K as one product, which equals single instructions."""
     text = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16"
     instruction = parse(text)
     sizes = (8, 4, 4, 4)

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from sptc.cli import main
-
-#: Workers are forked on purpose, although this process has threads. Newer Python versions warn of every fork.
-FORKS = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
 class CommandLine:
@@ -67,6 +64,10 @@ class CommandLine:
         assert not re.search(r"\b_\w+", errors), (words, errors)
         assert {*Path().iterdir()} <= before, words
 
+    def refuses_each(self, *cases: tuple[Sequence[object], str]) -> None:
+        for words, message in cases:
+            self.refuses(*words, message=message)
+
 
 def complaints(errors: str) -> str:
     """Return standard error without the lines of progress, which depend on the cache and on the speed."""
@@ -75,7 +76,6 @@ def complaints(errors: str) -> str:
 
 
 def saved(**arrays: np.ndarray) -> None:
-    """Write each matrix to a file with its name in the current folder."""
     for name, array in arrays.items():
         np.save(f"{name}.npy", array)
 

@@ -16,14 +16,9 @@ def cli(
     return CommandLine(capsys, getattr(request.module, "COMMAND", ""))
 
 
-@pytest.fixture(scope="session")
-def netlists(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("netlists")
-
-
 @pytest.fixture
-def cache_of_netlists(netlists: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPTC_CACHE", str(netlists))
+def cache_of_netlists(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path_factory.getbasetemp() / "netlists"))
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from sptc.errors import FileError
 from sptc.infra.installation import install_line
 from sptc.rtl.config import PRESETS
 from sptc.synth import price
-from sptc.tests.cli.command_line import FORKS, CommandLine
+from sptc.tests.cli.command_line import CommandLine
 
-pytestmark = [FORKS, pytest.mark.usefixtures("cache_of_netlists")]
+pytestmark = pytest.mark.usefixtures("cache_of_netlists")
 COMMAND = "area"
 LEAST = {"formats": ["s8"], "step_bytes": 4, "rows": 1, "columns": 3, "cuts": ["reduce"]}
 
@@ -77,7 +77,6 @@ def test_a_picture(least: Path, cli: CommandLine) -> None:
 
 
 def test_files_of_configurations(tmp_path: Path) -> None:
-    """A preset in JSON is read back unchanged. A configuration without a name gets the name of its file."""
     path = tmp_path / "file.json"
     for config in PRESETS.values():
         path.write_text(json.dumps(asdict(config)))
@@ -102,14 +101,13 @@ def test_files_of_configurations(tmp_path: Path) -> None:
 
 
 def test_bad_words_and_missing_packages(cli: CommandLine, least: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for words, message in (
+    cli.refuses_each(
         (["--preset", "tiny", "--config", "x"], "argument --config: not allowed with argument --preset"),
         (["--fpga", "ecp5", "--liberty", "x"], "argument --liberty: not allowed with argument --fpga"),
         (["--full-adders"], "--full-adders needs the cells of a library: add --liberty FILE"),
         (["--least-area"], "--least-area needs the cells of a library: add --liberty FILE"),
         (["--clock-gating"], "--clock-gating needs the cells of a library: add --liberty FILE"),
-    ):
-        cli.refuses(*words, message=message)
+    )
     monkeypatch.setenv("SPTC_CACHE", str(Path("empty").absolute()))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for words, message in (

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from sptc.cli import main
 from sptc.sim.coverage.groups import Coverage
 from sptc.sim.engine.engine import Engine
-from sptc.tests.cli.command_line import FORKS, CommandLine, cluster, complaints
+from sptc.tests.cli.command_line import CommandLine, cluster, complaints
 from sptc.verify import campaign
 from sptc.verify.register_file import read
 from sptc.verify.shards import Plan, Shard, ShardResult, run_shard
 
-pytestmark = [FORKS, pytest.mark.usefixtures("compiled_engine")]
+pytestmark = pytest.mark.usefixtures("compiled_engine")
 COMMAND = "campaign"
 PLAN = Plan(seed=11, architectures=("sm_90",), tiles=2)
 SMALL = ("--arch", "sm_90", "--tiles", "2", "--seed", "11")
@@ -137,9 +137,7 @@ def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Comman
 
 @pytest.mark.usefixtures("faulty")
 def test_a_mismatch_in_a_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
-    """A mismatch is final: the same command reports it again and runs no further shard, even if the fault is
-    repaired. Only shards that are already running are still counted.
-    """
+    """A mismatch is final: the same command reports it again and runs no further shard, even without the fault."""
     first = cli.json(*SMALL, "--jobs", 2, "--state", tmp_path, status=1)
     kept = records(tmp_path)
     assert first["mismatch"]["shard"] == min(record["shard"] for record in kept if record["mismatches"])
@@ -240,7 +238,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def test_an_interrupted_campaign_resumes(
     sign: signal.Signals, whole: list[dict[str, Any]], tmp_path: Path, cli: CommandLine
 ) -> None:
-    """A campaign that is interrupted twice gives the results of an uninterrupted one, and no worker process remains."""
     words = (*SMALL, "--shards", 400, "--state", tmp_path)
     for least in (30, 120):
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -90,7 +90,7 @@ def test_metadata_that_a_rule_does_not_define(cli: CommandLine) -> None:
 
 @pytest.mark.usefixtures("dense")
 def test_bad_words(cli: CommandLine) -> None:
-    for words, message in (
+    cli.refuses_each(
         (["dense.npy"], "not 2:4 sparse: 40"),
         (["dense.npy", "--prune", "--check"], "argument --check: not allowed with argument --prune"),
         (["dense.npy", "--prune", "--recipe", "mx"], "--recipe needs --format"),
@@ -99,8 +99,7 @@ def test_bad_words(cli: CommandLine) -> None:
         (["dense.npy", "--prune", "--to", "ptx", "--instruction", "mma.what"], ""),
         (["dense.npy", "--prune", "--expand"], "--expand needs --output"),
         (["dense.npy", "--from", "ptx", "--prune"], "--prune cannot be combined with --from"),
-    ):
-        cli.refuses(*words, message=message)
+    )
 
 
 def test_registers_are_operands_of_a_tile(dense: NDArray, cli: CommandLine, rng: np.random.Generator) -> None:

@@ -19,7 +19,6 @@ def write(name: str, hits: list[int], configuration: str = "tiny", labels: str =
 
 
 def test_tables(cli: CommandLine) -> None:
-    """Files are merged, missing bins are named, and the table has a row for each configuration."""
     one, two = write("1.json", [1, 0, 5, 0]), write("2.json", [0, 3, 0, 0])
     assert cli.status(one) == cli.status(two) == 1
     output = cli.text(one, two)
@@ -45,9 +44,8 @@ def test_bad_files_and_words(cli: CommandLine) -> None:
     Path("empty.json").write_text(Coverage().to_json())
     write("shape.json", [1, 1, 1], labels="abc")
     merging = "shape.json cannot be merged with the files before it: group 'letters' of ... has other bins; "
-    for words, message in (
+    cli.refuses_each(
         ([good, "shape.json"], merging),
         (["empty.json"], "empty.json holds no coverage bins"),
         ([], "required: FILE"),
-    ):
-        cli.refuses(*words, message=message)
+    )

@@ -2,16 +2,13 @@
 
 import csv
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.rtl.config import CoreConfig
-from sptc.synth.energy.gates import GATES
 from sptc.synth.energy.mapping import mapped_row
-from sptc.synth.energy.netlist import MappedNetlist
-from sptc.synth.liberty import Library
 from sptc.tests.cli.command_line import CommandLine
 from sptc.tests.synth.power_library import TEXT
 
@@ -24,16 +21,8 @@ DENSE = "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32"
 @pytest.fixture(scope="module", autouse=True)
 def _mapped_once() -> Iterator[None]:
     """Map each datapath to gates only once per library, since most tests differ only in operands."""
-    netlists: dict[tuple[CoreConfig, bool, bool], MappedNetlist] = {}
-
-    def mapped(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
-        key = config, library is GATES.library, by_module
-        if key not in netlists:
-            netlists[key] = mapped_row(config, library, by_module=by_module)
-        return netlists[key]
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sptc.synth.energy.measure.mapped_row", mapped)
+        patch.setattr("sptc.synth.energy.measure.mapped_row", cache(mapped_row))
         yield
 
 
@@ -90,7 +79,7 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
 
 @pytest.mark.regression
 def test_matrices(words: list[str], cli: CommandLine) -> None:
-    """Sparse and dense instructions take pruned matrices. M and N are not multiples of the tile size."""
+    """M and N are not multiples of the tile size."""
     rng, words = np.random.default_rng(0), words[:-2]
     np.save("a.npy", rng.standard_normal((20, 96)))
     np.save("b.npy", rng.standard_normal((96, 11)))
@@ -105,7 +94,6 @@ def test_matrices(words: list[str], cli: CommandLine) -> None:
 
 @pytest.mark.regression
 def test_gate_equivalents_and_a_dense_datapath(words: list[str], cli: CommandLine) -> None:
-    """A dense instruction takes less energy on a datapath without selection of operands."""
     printed = cli.text(*words[2:], SPARSE, "--csv", "gates.csv")
     assert "switched gate equivalents (four transistors each) per kept" in printed
     zeros, normal = (float(line.split()[2]) for line in printed.splitlines() if line.startswith(SPARSE))

@@ -167,11 +167,10 @@ def test_tiles_of_shared_memory(cli: CommandLine) -> None:
     text = cli.text(WGMMA, "--sbo", "0x40", "--lbo", 1024, "--start", 256, "--operand", "a")
     assert "start 256, SBO 64, LBO 1024" in text
     assert "448 of 1024 elements of A share bytes with others: the offsets are too small" in text
-    for bad, message in (
+    cli.refuses_each(
         ((WGMMA, "--swizzle", "64B", "--operand", "d"), "only a and b can be in shared memory, not d"),
         ((WGMMA, "--byte", 3, "--svg", "x.svg"), "--svg draws whole operands"),
-    ):
-        cli.refuses(*bad, message=message)
+    )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
@@ -308,7 +307,7 @@ def test_nibbles(cli: CommandLine) -> None:
 
 
 def test_bad_input(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    for words, message in (
+    cli.refuses_each(
         ([], "INSTRUCTION or --nibble is required"),
         ([DENSE, "--operand", "metadata"], "is dense and has no metadata"),
         ([F16, "--operand", "scale_a"], "is not block-scaled"),
@@ -317,8 +316,7 @@ def test_bad_input(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         ([F16, "--row", 1, "--svg", "x.svg"], "--svg draws whole operands: leave out --row, --lane"),
         (["m16n8k32", "f17"], "f17"),
         ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "no operand can be drawn: scales have no picture"),
-    ):
-        cli.refuses(*words, message=message)
+    )
     if importlib.util.find_spec("matplotlib"):
         cli.refuses(F16, "--svg", "no folder/x.svg", message="x.svg cannot be written")
     monkeypatch.setattr("sptc.infra.figures.importlib.util.find_spec", lambda name: None)

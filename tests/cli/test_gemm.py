@@ -61,7 +61,6 @@ def test_files_of_matrices_and_of_a_tile(rng: np.random.Generator, cli: CommandL
 
 
 def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
-    """Results with changed numerics equal those of `sptc.gemm`. Options that change nothing are rejected."""
     a, b = sparse(rng, 16, 128, np.float32), rng.standard_normal((128, 8)).astype(np.float32)
     saved(a=a, b=b)
     words = ["--a", "a.npy", "--b", "b.npy", "--jobs", 1]
@@ -92,13 +91,12 @@ def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
 
 
 def test_options_that_do_not_fit(cli: CommandLine) -> None:
-    for words, message in (
+    cli.refuses_each(
         ([], "give the files of A and B with --a and --b"),
         (["--a", "x.npy"], "give the files of A and B with --a and --b"),
         ([*RANDOM, "--output", "d.npz"], "d.npz must end in .npy"),
         ([*RANDOM, "--instruction", "mma.sp.x"], "'.x' in 'mma.sp.x.sync.aligned.row.col' is no part of mma; "),
-    ):
-        cli.refuses(*words, message=message)
+    )
 
 
 @pytest.fixture
@@ -117,7 +115,6 @@ def matrices(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
 
 
 def gemm(cli: CommandLine, *words: object, a: str = "a.npy", b: str = "b.npy") -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the product that the command writes, and the report of the command."""
     options = ["--a", a, "--b", b, "--output", "d.npy", "--backend", "native", "--jobs", 1]
     report = cli.json(*options, *words)
     return np.load("d.npy"), report
@@ -128,7 +125,6 @@ def check(cli: CommandLine, expected: np.ndarray, *words: object, **files: str) 
 
 
 def command_words(words: dict[str, Any]) -> list[object]:
-    """Return arguments of :func:`sptc.gemm` as options of the command."""
     arguments: list[object] = []
     for name, value in words.items():
         option = f"--{name.replace('_', '-')}"
@@ -176,7 +172,6 @@ def test_ways_are_those_of_the_function(matrices: dict[str, np.ndarray], cli: Co
 def test_epilogues_are_those_of_the_function(
     names: tuple[str, ...], swapped: bool, matrices: dict[str, np.ndarray], cli: CommandLine
 ) -> None:
-    """Results and reported errors include the epilogue, as in `sptc.gemm`, also with --rows or --swapped."""
     words: dict[str, Any] = {name: matrices[name] for name in names} | {"alpha": 0.75, "relu": True, "split_k": 2}
     if "c" in names:
         words["beta"] = -1.25
@@ -308,7 +303,6 @@ def test_integers_take_scales_where_they_must(rng: Random, cli: CommandLine) -> 
 
 
 def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same command completes an interrupted product. A command with another way or epilogue is rejected."""
     words = ["--a", "a.npy", "--b", "b.npy", "--output", "d.npy", "--backend", "golden", "--jobs", "1"]
     words += ["--split-k", "2,6", "--promote", "4", "--scale-b", "scale_b.npy", "--relu", "--result", "bf16"]
     add = ProductFolder.add

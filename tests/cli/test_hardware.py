@@ -76,7 +76,6 @@ def test_verilog_is_printed_and_structures_are_written(
 
 
 def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
-    """Options, the configuration file that --json printed, and a preset with changes can give the same datapath."""
     words = ["--formats", "f16,e4m3", "--products", "8", "--cuts", "none", "--rows", "2"]
     text = cli.text("config", *words, "--json")
     expected = CoreConfig(name="own", formats=("f16", "e4m3"), step_bytes=16, cuts=(), rows=2)
@@ -126,14 +125,13 @@ def test_derived_sizes_and_ports_as_json(cli: CommandLine) -> None:
 def test_bad_words(cli: CommandLine) -> None:
     for name in ("missing/tiny.v", ""):
         cli.refuses(*TINY, Path(name), message=f"{Path(name)} cannot be written (...)")
-    for words, message in (
+    cli.refuses_each(
         (["ports"], "no datapath is given: add --preset NAME, --config FILE or --formats LIST"),
         (["ports", "--formats", "s4", "--products", "3"], "--products 3: 3 elements of 4 bits do not fill whole bytes"),
         (["verilog", "--preset", "tiny"], "required: -o/--output"),
         (["verilog", "--preset", "tiny", "--top", "chip", "-o", "tiny.v"], "'chip'"),
         (["presets", "tiny"], "tiny"),
-    ):  # fmt: skip
-        cli.refuses(*words, message=message)
+    )  # fmt: skip
 
 
 def test_names_of_tops_and_fpgas() -> None:

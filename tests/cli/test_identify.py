@@ -29,7 +29,6 @@ def product(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
 
 
 def words(*more: object, fmt: str = "e4m3", result: str = "f32", **files: str) -> list[object]:
-    """Return options that name the files of A, B and y, and their formats."""
     named = {name: f"{name}.npy" for name in "aby"} | files
     given = [word for name, path in named.items() for word in (f"--{name}", path)]
     return [*given, "--format", fmt, "--result", result, *more]
@@ -67,7 +66,6 @@ def test_other_numerics(product: dict[str, np.ndarray], cli: CommandLine) -> Non
 
 
 def chain(cli: CommandLine, *more: object) -> tuple[str, dict[str, Any]]:
-    """Return the chain of the first output that differs, as text and as JSON."""
     return cli.text(*words(*more), status=1), cli.json(*words(*more), status=1)["chain"]
 
 
@@ -179,7 +177,6 @@ def test_bad_input(cli: CommandLine) -> None:
 
 
 def test_options_of_both_commands(cli: CommandLine, rng: Random) -> None:
-    """`sptc gemm` and `sptc identify` accept a transposed B, scales, bias, alpha and beta like the Python functions."""
     a, w = rng.standard_normal((8, 256)).astype(np.float32), rng.standard_normal((6, 256)).astype(np.float32)
     a[:, ::2] = 0
     a, w = (array.astype(ml_dtypes.float8_e4m3fn).view(np.uint8) for array in (a, w))

@@ -87,12 +87,11 @@ def test_bad_launches(cli: CommandLine) -> None:
 
 
 def test_bad_files(cli: CommandLine) -> None:
-    for words, message in (
+    cli.refuses_each(
         (["run", "none.ptx", "--launch", "launch.json"], "none.ptx"),
         (["run", "launch.json", "--launch", "launch.json"], "the text is not PTX: .version or .target is missing"),
         (["run", "matmul.ptx", "--launch", "matmul.ptx"], "matmul.ptx is not JSON"),
         (["run", "matmul.ptx", "--launch", "launch.json", "--limit", "100"], "has not ended within the limit"),
         (["run", "matmul.ptx", "--launch", "launch.json", "-o", "out.txt"], "out.txt"),
-    ):
-        cli.refuses(*words, message=message)
+    )
     assert not Path("out.npz").exists()

@@ -47,13 +47,12 @@ def test_near_misses(cli: CommandLine) -> None:
         assert (output, errors.count("\n")) == ("", 1)
         assert errors[errors.find("did you mean") :] == end if end else "did you mean" not in errors, words
     sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-    for words, near in (
+    cli.refuses_each(
         (["explain", "--selctor", "1", "m16n8k32"], "unrecognized arguments: --selctor; did you mean --selector?"),
         (["explain", sparse.replace("k32", "k33")], f"The nearest instruction is {sparse}"),
         (["timing", sparse.replace("sp.", "sparse.")], f"The nearest instruction is {sparse}"),
         (["trace", "tcgen05.mma.sp.cta_group::1.kind::fp16"], "instruction is tcgen05.mma.sp.cta_group::1.kind::f16"),
-    ):
-        cli.refuses(*words, message=near)
+    )
     assert "nearest" not in cli.streams("explain", "add.f32", status=2)[1]
 
 
@@ -146,7 +145,6 @@ def test_examples_work(names: list[str], packages: list[str], monkeypatch: pytes
 
 
 def test_output_that_cannot_be_written(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """If standard output is full or closed, commands and --help print one sentence and exit with status 2."""
     for words in (["presets"], ["explain", "--help"]):
         with Path("/dev/full").open("w") as full:
             monkeypatch.setattr("sys.stdout", full)
@@ -163,7 +161,6 @@ def test_output_that_cannot_be_written(capfd: pytest.CaptureFixture[str], monkey
 
 
 def test_too_little_memory_and_a_defect_of_the_program(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too little memory gives one sentence and status 2, a defect gives status 70, and --debug shows the traceback."""
     defect = "a defect of sptc: KeyError: 'row\\n5'; `sptc --debug ...` prints the traceback"
     for error, status, message in (
         (MemoryError(), 2, "there is not enough memory"),

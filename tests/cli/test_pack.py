@@ -55,10 +55,7 @@ def test_the_former_name_of_pack(cli: CommandLine) -> None:
 
 @pytest.mark.regression
 def test_every_instruction(tmp_path: Path, seed: int, rng: np.random.Generator, cli: CommandLine) -> None:
-    """Packs of a random architecture distinguish 99 % of the pairs of an instruction and a neighbouring model.
-
-    Back end `native` passes all packs. Back end `rtl` passes the fifth of the packs that is drawn for it.
-    """
+    """Packs of a random architecture distinguish 99 % of the pairs of an instruction and a neighbouring model."""
     arch = str(rng.choice(ARCHITECTURES))
     report = cli.json("all", "--arch", arch, "-o", tmp_path, "--seed", seed, "--jobs", cores())
     assert [row["instruction"] for row in report["packs"]] == [subject.name for subject in every_subject(arch)]
@@ -125,12 +122,11 @@ def test_the_former_name_of_judge(pack: Path, judge: CommandLine) -> None:
     file = results(pack, "F = 24")
     former = CommandLine(judge.capsys, "vectors")
     assert former.json("--check", pack, "--results", file, status=1) == judge.json(pack, file, status=1)
-    for words, message in (
+    former.refuses_each(
         (["--check", pack], "--check needs --results"),
         (["--check", pack, "--results", file, "--arch", "sm_90"], "--arch cannot be combined with --check"),
         (["--results", file], "INSTRUCTION is required"),
-    ):
-        former.refuses(*words, message=message)
+    )
 
 
 def test_bad_words(cli: CommandLine, judge: CommandLine) -> None:

@@ -12,9 +12,8 @@ from sptc.formal.harness import Harness
 from sptc.formal.proof import Outcome, settle
 from sptc.formal.properties import Case, Topic
 from sptc.formal.record import read_record
-from sptc.tests.cli.command_line import FORKS, CommandLine
+from sptc.tests.cli.command_line import CommandLine
 
-pytestmark = FORKS
 COMMAND = "prove"
 BROKEN = Topic("broken")
 
@@ -113,7 +112,6 @@ def test_what_is_broken_or_vacuous(cli: CommandLine) -> None:
 
 @pytest.mark.usefixtures("broken")
 def test_reports_of_what_is_broken(cli: CommandLine) -> None:
-    """Counterexamples are printed cycle by cycle. --first stops after one failed proof. Failures are not recorded."""
     output = cli.text("broken.late", status=1)
     assert "does not hold: three" in output
     cycles = re.findall(r"^  cycle (\d): (.*)$", output, re.MULTILINE)
@@ -141,9 +139,8 @@ def test_each_outcome_is_printed_at_once(monkeypatch: pytest.MonkeyPatch, cli: C
 
 def test_bad_words(cli: CommandLine) -> None:
     Path("file").write_text("")
-    for words, message in (
+    cli.refuses_each(
         (["metadta"], "there is no property 'metadta'; did you mean metadata? (topics: metadata, selection, "),
         (["--preset", "tiny", "hopper", "--products", "4"], "options that change a configuration need one preset"),
         (["metadata.legal", "--trace", "file"], "the folder file cannot be created ("),
-    ):
-        cli.refuses(*words, message=message)
+    )

@@ -18,12 +18,11 @@ from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands, Product
 from sptc.sim.engine.engine import Engine
 from sptc.tests.cli.command_line import CommandLine
-from sptc.tests.verify.register_files import contents
+from sptc.tests.infra.test_tools import Terminal
+from sptc.tests.verify.register_files import Random, contents, tensor_memory_file
 from sptc.verify.register_file import shipped, write
 from sptc.verify.replay import replay
 from sptc.verify.tensor_memory_file import TensorMemoryFile
-
-from .test_terminal import Terminal
 
 COMMAND = "run"
 RECORDINGS = list(shipped())
@@ -190,13 +189,12 @@ def test_a_bad_file_is_one_line(cli: CommandLine) -> None:
 
 
 def test_bad_words(cli: CommandLine) -> None:
-    for words, message in (
+    cli.refuses_each(
         (["--nope"], "--nope"),
         (["--backend", "abacus"], "'abacus'"),
         (["--metadata", "lax"], "'lax'"),
         (["--limit", "0"], "--limit: must be an integer of 1 or more"),
-    ):
-        cli.refuses(*words, message=message)
+    )
     CommandLine(cli.capsys).refuses("walk", message="'walk'")
 
 
@@ -224,26 +222,18 @@ def test_the_process(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert process.stderr == b""
 
 
-# --- files of tensor memory ---
-
-
 TCGEN05 = "tcgen05.mma.sp.cta_group::1.kind::f16"
 PAIR = "tcgen05.mma.sp.cta_group::2.kind::f16"
 NAME = f"{TCGEN05} (m128n16k32.f32.f16.f16)"
 MMA = RECORDINGS[0]
 
-Make = Callable[..., TensorMemoryFile]
-Random = np.random.Generator
-
 
 @pytest.fixture
-def file(tensor_memory_file: Make, rng: Random) -> TensorMemoryFile:
+def file(rng: Random) -> TensorMemoryFile:
     return tensor_memory_file(TCGEN05, rng, d="f32")
 
 
-def test_beside_a_file_of_another_family(
-    file: TensorMemoryFile, tensor_memory_file: Make, rng: Random, cli: CommandLine
-) -> None:
+def test_beside_a_file_of_another_family(file: TensorMemoryFile, rng: Random, cli: CommandLine) -> None:
     write(Path("one.npz"), file)
     write(Path("two.npz"), tensor_memory_file(PAIR, rng, n=32, d="f32"))
     report = cli.json("one.npz", MMA, "two.npz", "one.npz", "--limit", 2, "--backend", "golden")
@@ -256,7 +246,7 @@ def test_beside_a_file_of_another_family(
     assert report["first_mismatch"] is None
 
 
-def test_a_change_beside_d_is_printed(tensor_memory_file: Make, rng: Random, cli: CommandLine) -> None:
+def test_a_change_beside_d_is_printed(rng: Random, cli: CommandLine) -> None:
     """A change beside an f16 result in a word of D is reported, because whole words are compared."""
     file, word = tensor_memory_file(TCGEN05, rng, d="f16"), 0x1234
     other, name = word ^ 1 << 31, NAME.replace("f32", "f16")
@@ -275,7 +265,7 @@ def test_a_change_beside_d_is_printed(tensor_memory_file: Make, rng: Random, cli
 
 
 @pytest.mark.regression
-def test_waves_of_one_tile(tensor_memory_file: Make, rng: Random, tmp_path: Path) -> None:
+def test_waves_of_one_tile(rng: Random, tmp_path: Path) -> None:
     write(tmp_path / "file.npz", tensor_memory_file(TCGEN05, rng, n=8, d="f16"))
     command = [sys.executable, "-m", "sptc", "run", "file.npz", "--waves", "tile.vcd"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=1800)

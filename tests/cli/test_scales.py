@@ -26,7 +26,6 @@ def test_there_and_back(cli: CommandLine, rng: np.random.Generator) -> None:
 
 
 def test_of_a_compressed_matrix(cli: CommandLine, rng: np.random.Generator) -> None:
-    """A format or --scale-layout selects the layout of the scales. The layout of a file is recognised."""
     np.save("w.npy", rng.standard_normal((144, 320)).astype(np.float32))
     cli.command = "compress"
     for name, words in (

@@ -4,9 +4,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from sptc.tests.cli.command_line import FORKS, CommandLine, cluster
+from sptc.tests.cli.command_line import CommandLine, cluster
 
-pytestmark = [FORKS, pytest.mark.usefixtures("cache_of_netlists")]
+pytestmark = pytest.mark.usefixtures("cache_of_netlists")
 COMMAND = "sweep"
 SMALL = ["--formats", "s8", "f16", "--alignment", "12", "--step-bytes", "4", "--cuts", "none", "reduce,multiply"]
 
@@ -56,10 +56,9 @@ def test_dense_units_and_units_without_registers(cli: CommandLine) -> None:
 
 def test_bad_words(cli: CommandLine) -> None:
     cuts = "select, product, multiply, align, tree, reduce, count, normalise, round"
-    for words, message in (
+    cli.refuses_each(
         (["--formats", "s9"], "no point of the grid is a valid configuration; at s9 F=25 32 B mux4 select,"),
         (["--orders", "2"], "--orders permutes the ports before mapping to a library: add --liberty FILE"),
         (["--cuts", "add"], f"argument --cuts: must be 'none' or comma-separated words among {cuts}"),
         (["--step-bytes", "0"], "argument --step-bytes: must be an integer of 1 or more, not '0'"),
-    ):
-        cli.refuses(*words, message=message)
+    )

@@ -1,12 +1,12 @@
 """On a terminal, wide tables are split, printed commands are not, and verdicts have colours unless turned off."""
 
-import io
 import signal
 import sys
 
 import pytest
 from sptc.cli import main, progress
 from sptc.cli.terminal import FittedOutput, print_verdict
+from sptc.tests.infra.test_tools import Terminal
 
 TABLE = """\
 name          tiles outputs  evidence
@@ -14,11 +14,6 @@ mma.sp           12    1536  recorded
 wgmma.sp.long     3       5  recorded elsewhere
 """
 COMMAND = "run the shard again with: sptc campaign --seed 11 --tiles 2 --only 5"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_wide_table_is_cut_at_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +54,6 @@ def test_a_verdict_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
             assert sys.stdout.getvalue() == ("\033[32mall equal\033[0m\n" if coloured else "all equal\n")
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timer signals")
 def test_a_bar_moves_while_one_item_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer redraws the progress bar. At its end, the timer stops and the previous signal handler is restored."""
     monkeypatch.setattr(progress, "_INTERVAL", 0.01)

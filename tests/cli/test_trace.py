@@ -46,7 +46,6 @@ def test_golden_model_and_hardware(cli: CommandLine, rng: np.random.Generator) -
 
 
 def test_random_tiles(cli: CommandLine) -> None:
-    """The seed determines the random tile. Special values and overflows are traced as well."""
     actual = [cli.text(S8, "--golden-only", "--seed", seed, "--case", 1) for seed in (1, 1, 2)]
     assert actual[0] == actual[1] != actual[2]
     for seed in range(8):
@@ -76,13 +75,12 @@ def test_bad_words(cli: CommandLine) -> None:
     file = read(FILE)
     assert file.e is not None
     write(Path("bad.npz"), replace(file, e=file.e & 0, metadata="strict"))
-    for words, message in (
+    cli.refuses_each(
         ([FILE, "--seed", 1], "--seed draws a random tile and cannot be combined with FILE.npz"),
         ([FILE, "--arch", "sm_90"], "--arch draws a random tile and cannot be combined with FILE.npz"),
         ([FILE, "--golden-only", "--svg", "none/x.svg"], "cannot be written"),
         (["bad.npz", "--golden-only"], "0b0000"),  # the metadata policy of the file, strict, applies
-    ):
-        cli.refuses(*words, message=message)
+    )
 
 
 def test_the_d_of_the_file_decides_the_status(cli: CommandLine) -> None:
@@ -121,7 +119,6 @@ def saved_matrices(rng: np.random.Generator, types: str = "f16") -> None:
     ],
 )
 def test_own_matrices(text: str, types: str, cli: CommandLine, rng: np.random.Generator) -> None:
-    """The last D equals the output of `sptc.gemm`. With C, each instruction starts from the previous D."""
     saved_matrices(rng, types)
     a, b, c = (np.load(f"{name}.npy") for name in "abc")
     row, column = int(rng.integers(24)), int(rng.integers(10))
@@ -156,7 +153,7 @@ def test_one_instruction_of_a_product(cli: CommandLine, rng: np.random.Generator
     assert (one[0], one[3]) == (lines[0], heads[1])
     np.save("dense.npy", rng.standard_normal((24, 96)).astype(np.float16))
     cli.text(*[word if word != "a.npy" else "dense.npy" for word in words], "--prune")
-    for bad, message in (
+    cli.refuses_each(
         ((*words, "--case", 3), "--case 3: the product takes 3 instructions along K, counted from 0"),
         ((*words, "--svg", "y.svg"),
          "--svg and --datapath draw one of the 3 instructions along K: choose it with --case"),
@@ -164,5 +161,4 @@ def test_one_instruction_of_a_product(cli: CommandLine, rng: np.random.Generator
         ((*words[:3], "--golden-only"), "name the files of A and B with --a and --b"),
         ((*words[:5], "--row", 24), "row must be 0 to 23, an index of the product, not 24"),
         ((F16, "--a", "dense.npy", "--b", "b.npy", "--row", 2), "row 2 of a, taken alone: not 2:4 sparse"),
-    ):  # fmt: skip
-        cli.refuses(*bad, message=message)
+    )  # fmt: skip

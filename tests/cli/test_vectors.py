@@ -47,7 +47,6 @@ needs_icarus = pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus V
 
 
 def commands(folder: Path, simulator: str) -> list[list[str]]:
-    """Return the commands in a testbench's header for a simulator: the build command and the run command."""
     match = re.search(rf"^// +\$ ({simulator} .*)$", (folder / "tb.sv").read_text(), re.MULTILINE)
     assert match
     return [shlex.split(command) for command in match[1].split("&&")]
@@ -65,7 +64,6 @@ def build(folder: Path, simulator: str) -> None:
 
 
 def simulate(folder: Path, simulator: str, *plusargs: str, vectors_of: Path | None = None) -> tuple[bool, list[str]]:
-    """Run a built testbench. Return whether it passes, and its output."""
     command = [*commands(folder, simulator)[1], *plusargs]
     if simulator == "verilator":
         command[0] = str(folder / command[0])
@@ -119,7 +117,6 @@ def test_register_files_and_folders(cli: CommandLine, seed: int) -> None:
 
 
 def test_the_tiles_of_a_file(cli: CommandLine, seed: int) -> None:
-    """Operands come from the file, D comes from the golden model, and `sptc run` reads the written vectors."""
     cli.text(F32, "--tiles", 3, "--seed", seed, "-o", "drawn")
     drawn = read("drawn/vectors.npz")
     tile = sptc.load("drawn/vectors.npz")
@@ -157,7 +154,7 @@ def test_steps_of_a_unit(cli: CommandLine) -> None:
 
 def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
     Path("file").write_text("something\n")
-    for words, message in (
+    cli.refuses_each(
         ([F32], "--output FOLDER is required"),
         ([F32, "-o", "-"], "cannot be written to standard output: name a folder"),
         ([F32, "-o", "file"], "vectors cannot be written to file"),
@@ -169,15 +166,7 @@ def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
         ([F32, "--level", "unit", "--bench", "-o", "new"], "and format 'hex'"),
         (["--tiles", "3", "-o", "new"], "INSTRUCTION is required"),
         (["--pack", F32, "--mux", "mux3", "-o", "new"], "--mux cannot be combined with --pack"),
-    ):
-        cli.refuses(*words, message=message)
-
-
-def lint(folder: Path, *words: str) -> tuple[int, str]:
-    tool = verilator()
-    command = [tool.program, "--lint-only", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=tool.environment)
-    return done.returncode, done.stderr
+    )
 
 
 def test_a_simulator_takes_the_include(tmp_path: Path, cli: CommandLine) -> None:
@@ -186,7 +175,10 @@ def test_a_simulator_takes_the_include(tmp_path: Path, cli: CommandLine) -> None
         'module top; `include "vectors.svh"\n'
         "initial if ($bits(STEP[0]) != STEP_BITS || $size(RESULT) != RESULT_COUNT) $fatal; endmodule\n"
     )
-    assert lint(tmp_path, "-Wall", "-Wno-UNUSEDPARAM", "-Wno-DECLFILENAME", "top.sv") == (0, "")
+    tool = verilator()
+    command = [tool.program, "--lint-only", "-Wall", "-Wno-UNUSEDPARAM", "-Wno-DECLFILENAME", "top.sv"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=tool.environment)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def check_bench(folder: Path, simulator: str, vector: int) -> list[str]:

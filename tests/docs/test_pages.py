@@ -51,7 +51,6 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def run_page(page: Path, *, slow: bool) -> int:
-    """Run the blocks of a page in order, and compare their output. Return the number of compared lines."""
     names: dict[str, Any] = {"__name__": page.stem}
     printed, compared = "", 0
     for block in blocks_of(page):
@@ -186,7 +185,6 @@ def test_the_jobs_of_the_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_output_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test detects a page that shows wrong output, and a command with an unexpected exit status."""
     monkeypatch.chdir(tmp_path)
     page = tmp_path / "page.md"
     page.write_text("```sh\nsptc presets\n```\n\n```text\nhopper ...\n```\n", encoding="utf-8")
@@ -200,7 +198,6 @@ def test_output_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-MOST_BYTES = 250_000
 
 
 def shown(notebook: Any) -> Iterator[tuple[int, str, str]]:
@@ -220,7 +217,7 @@ def test_notebooks_are_executed_and_small(path: Path) -> None:
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)]
     assert all(output["output_type"] != "error" for cell in code for output in cell["outputs"])
-    assert path.stat().st_size < MOST_BYTES
+    assert path.stat().st_size < 250_000
     assert str(ROOT) not in path.read_text(encoding="utf-8")
     assert f"\nnotebooks/{path.stem}\n" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 

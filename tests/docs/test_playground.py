@@ -19,7 +19,6 @@ from sptc.verify.stimulus import draw_tiles, drawn_distributions
 from sptc.verify.trace import OutputTrace, Step
 from sptc.verify.trace_golden import golden_traces
 
-DOCS = ROOT / "docs"
 LARGEST, LEAST_STEPS = 1_500_000, 10_000
 TOOLS = {"emcc": "emscripten", "chromium": "chromium"}
 
@@ -64,7 +63,7 @@ document.getElementById("answers").textContent = JSON.stringify(said, plain);
 
 @pytest.fixture
 def playground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(DOCS))
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import playground
 
     yield playground
@@ -72,7 +71,6 @@ def playground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def in_chromium(page: str, cases: list[dict[str, Any]], path: Path) -> dict[str, Any]:
-    """Open the page from a file, and return what its scripts compute for each case."""
     script = _SCRIPT.replace("<script>\n", f"<script>\nconst CASES = {json.dumps(cases)};\n", 1)
     path.write_text(page.replace("</body>", f"{script}</body>"), encoding="utf-8")
     words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={path.parent / 'profile'}"]
@@ -101,10 +99,7 @@ def drawn(text: str, i: Instruction, arch: str, tiles: int, rng: np.random.Gener
 
 
 def as_answer(golden: OutputTrace) -> list[Any]:
-    """Return what the page must answer: D by libsptc, D by the trace, C if it is added last, True, and the steps.
-
-    True means that a link restores the operands.
-    """
+    """Return D by libsptc, D by the trace, C if it is added last, True if a link restores operands, and steps."""
     return [golden.d, golden.d, golden.added, True, [_of_step(step) for step in golden.steps]]
 
 
@@ -127,7 +122,6 @@ def _value(value: float | int | str) -> float | str:
 
 
 def differing(cases: list[Any], answers: list[Any]) -> list[str]:
-    """Return a text for each case in which the page differs from the golden model."""
     texts = []
     for (case, golden), answer in zip(cases, answers, strict=True):
         for *_, products, terms in answer[-1]:

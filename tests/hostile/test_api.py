@@ -52,7 +52,6 @@ def _tcgen05() -> Call:
 
 
 def _packing() -> list[Call]:
-    """Return calls that pack matrices into registers and memory, that unpack these registers, or that draw metadata."""
     found = []
     for text in (
         "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
@@ -218,11 +217,8 @@ def test_unusual_arrays(name: str, rng: np.random.Generator) -> None:
         arrays = {key: value for key, value in call.arguments.items() if isinstance(value, np.ndarray)}
         for key in arrays.keys() & {"a", "b", "c", "d", "registers", "smem"}:
             if arrays[key].dtype.kind == "u":  # floats stay unchanged, so that A stays sparse
-                arrays[key] = (
-                    rng.integers(0, 256, arrays[key].nbytes, np.uint8)
-                    .view(arrays[key].dtype)
-                    .reshape(arrays[key].shape)
-                )
+                octets = rng.integers(0, 256, arrays[key].nbytes, np.uint8)
+                arrays[key] = octets.view(arrays[key].dtype).reshape(arrays[key].shape)
         if not arrays:
             continue
         changed = {key: change(value) for key, value in arrays.items()}

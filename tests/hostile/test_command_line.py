@@ -8,7 +8,7 @@ import resource
 import shutil
 import signal
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from sptc.cli import main
 from sptc.isa.names import subject_named
 from sptc.sim.coverage.groups import Coverage
 from sptc.tests.hostile.mutation import Trap, mutated_bytes, mutated_text
+from sptc.tests.verify.register_files import tensor_memory_file
 from sptc.verify.conformance import choose_pack, write_pack
 from sptc.verify.register_file import read, shipped, write
 
@@ -138,13 +139,7 @@ class Lines:
 
 
 @pytest.fixture
-def lines(
-    tmp_path: Path,
-    rng: np.random.Generator,
-    liberty: Path,
-    tensor_memory_file: Callable[..., object],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Lines:
+def lines(tmp_path: Path, rng: np.random.Generator, liberty: Path, monkeypatch: pytest.MonkeyPatch) -> Lines:
     """Random command lines in a new folder. Compiler and Yosys are hidden, so that every valid command ends soon."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("CXX", "")
@@ -152,7 +147,7 @@ def lines(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *at: None if name == "pyosys" else find(name, *at))
     (tmp_path / "files").mkdir()
-    files = good_files(tmp_path / "files", rng, liberty, tensor_memory_file)
+    files = good_files(tmp_path / "files", rng, liberty)
     place = tmp_path / "place"
     place.mkdir()
     monkeypatch.chdir(place)
@@ -218,9 +213,7 @@ def test_no_pickle_is_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert mark.exists(), "loading the pickle does not create the file"
 
 
-def good_files(
-    folder: Path, rng: np.random.Generator, liberty: Path, tensor_memory_file: Callable[..., object]
-) -> dict[str, bytes]:
+def good_files(folder: Path, rng: np.random.Generator, liberty: Path) -> dict[str, bytes]:
     """Return the contents of valid files by name. Each file is read by some command of the tests."""
     for family, name in (("mma.sp", "mma.npz"), ("wgmma", "wgmma.npz")):
         write(folder / name, next(read(path) for path in shipped() if path.name.startswith(family)))
@@ -293,11 +286,10 @@ def _array(rng: np.random.Generator) -> bytes:
 
 
 def traps(folder: Path, mark: Path) -> list[Path]:
-    """Write files of several formats, and return their paths. Unpickling any of them creates the file `mark`."""
+    """Write files of several formats. Unpickling any of them creates the file `mark`."""
     trap = np.array([Trap(mark)], dtype=object)
     np.save(folder / "trap.npy", trap, allow_pickle=True)
     np.savez(folder / "trap.npz", instruction=trap, A=trap, selector=trap)
-    (folder / "trap.pt").write_bytes(pickle.dumps(Trap(mark)))
-    (folder / "trap.safetensors").write_bytes(pickle.dumps(Trap(mark)))
-    (folder / "trap.json").write_bytes(pickle.dumps(Trap(mark)))
+    for suffix in ("pt", "safetensors", "json"):
+        (folder / f"trap.{suffix}").write_bytes(pickle.dumps(Trap(mark)))
     return sorted(folder.iterdir())

@@ -69,7 +69,6 @@ def test_names_are_checked_where_they_are_read(nasty: str, tmp_path: Path) -> No
 
 
 def test_names_and_comments(tmp_path: Path) -> None:
-    """Preset names are valid, SystemVerilog packages do not contain a configuration's name, comments have one line."""
     path = tmp_path / "8 bits$.json"
     path.write_text('{"formats": ["s8"]}')
     assert read_configuration(path).name == "_8_bits_"

@@ -6,12 +6,10 @@ import re
 import resource
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sptc.tests.cli.test_campaign import records
 
 _SPTC = (sys.executable, "-m", "sptc")
 _GEMM = "gemm --random 900 700 768 --backend golden --jobs 2 --output d.npy"
@@ -61,14 +60,9 @@ def _rows(printed: str, name: str) -> list[dict[str, Any]]:
     return sorted(rows, key=json.dumps)
 
 
-def _entries(folder: Path) -> list[tuple[int, str]]:
-    with closing(sqlite3.connect(folder / "state" / "campaign.db")) as database:
-        return database.execute("SELECT number, content FROM entries ORDER BY number").fetchall()
-
-
 WORKS = {
     "gemm": Work((*_SPTC, *_GEMM.split()), lambda _, folder: (folder / "d.npy").read_bytes(), 9, "d.npy"),
-    "campaign": Work((*_SPTC, *_CAMPAIGN.split()), lambda _, folder: _entries(folder), 6),
+    "campaign": Work((*_SPTC, *_CAMPAIGN.split()), lambda _, folder: records(folder / "state"), 6),
     "prove": Work((*_SPTC, *_PROVE.split()), lambda printed, _: _rows(printed, "proofs"), 2),
     "sweep": Work((*_SPTC, *_SWEEP.split()), lambda printed, _: _rows(printed, "points"), 1, fills_cache=True),
     "build": Work((sys.executable, "-c", BUILD), lambda printed, folder: printed, 2, fills_cache=True),
@@ -108,10 +102,7 @@ def _killed(work: Work, folder: Path, delay: float, everything: bool) -> str | N
 
 
 def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> None:
-    """Compare the results of a command that is killed at random moments with those of an uninterrupted run.
-
-    If the command ends before it is killed, its results are compared and deleted, so that the next run starts anew.
-    """
+    """Compare the results of a command that is killed at random moments with those of an uninterrupted run."""
     whole, cut = folder / "whole", folder / "cut"
     whole.mkdir()
     cut.mkdir()
@@ -159,7 +150,6 @@ _ROOM = 50_000
     ids=lambda words: words[0],
 )
 def test_a_full_disk(words: tuple[str, ...], tmp_path: Path, rng: np.random.Generator) -> None:
-    """If the disk is full, a command ends with status 2 and one sentence, and leaves no output file."""
     source = tmp_path / "IN.npy"
     np.save(source, rng.standard_normal((512, 512)))
     given = [str(tmp_path / word) if word.startswith(("OUT", "IN")) else word for word in words]

@@ -14,8 +14,6 @@ from sptc.sim.engine.engine import Engine, Simulator
 from sptc.sim.engine.steps import step_words
 
 THREADS = 8
-#: If a process has not ended after this time in seconds, the test fails.
-PATIENCE = 300
 MMA = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 #: First lines of each program: operands, and a function that computes with a back end.
 START = f"""
@@ -84,7 +82,6 @@ def test_threads(backend: str, rng: np.random.Generator) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize(("simulator", "steps"), [("verilator", 5_000), ("pysim", 20)])
 def test_threads_share_a_compiled_model(simulator: Simulator, steps: int, rng: np.random.Generator) -> None:
-    """Threads that share a compiled model get right results, although the model has state."""
     engine = Engine(PRESETS["tiny"], simulator)
     words = step_words(engine.config).total
     tasks = [rng.integers(0, 1 << 32, (steps, words), dtype=np.uint32) for _ in range(3 * THREADS)]
@@ -98,13 +95,10 @@ def test_threads_share_a_compiled_model(simulator: Simulator, steps: int, rng: n
     ("name", "times"), [*((name, 1) for name in PROGRAMS), pytest.param("shutdown", 20, marks=pytest.mark.regression)]
 )
 def test_programs(name: str, times: int, tmp_path: Path) -> None:
-    if name == "fork" and sys.platform == "win32":
-        pytest.skip("this system has no fork")
     program = tmp_path / "program.py"
     program.write_text(START + PROGRAMS[name])
     for _ in range(times):
-        done = subprocess.run(
-            [sys.executable, str(program)], capture_output=True, text=True, check=False, timeout=PATIENCE
-        )
+        words = [sys.executable, str(program)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
         assert (done.returncode, done.stderr) == (0, ""), (name, done.returncode, done.stderr)
         assert done.stdout == ("True\n" if name == "shutdown" else "")

@@ -8,11 +8,10 @@ import pytest
 from sptc.infra import installation
 from sptc.infra.installation import install_line
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def test_of_this_checkout() -> None:
-    assert shlex.split(install_line("area"))[-3:] == ["install", "-e", f"{ROOT}[area]"]
+    root = Path(__file__).resolve().parents[2]
+    assert shlex.split(install_line("area"))[-3:] == ["install", "-e", f"{root}[area]"]
 
 
 def test_of_a_checkout_and_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

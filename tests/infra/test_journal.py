@@ -60,7 +60,6 @@ def test_a_journal_is_taken_up(tmp_path: Path) -> None:
 
 
 def test_entries_are_written_all_or_none(tmp_path: Path) -> None:
-    """If one entry of a call of `write` is invalid or the disk is full, no entry of this call is stored."""
     with closing(Journal(tmp_path, "campaign")) as journal:
         journal.write({1: "one"})
         with pytest.raises(FileError, match=r"campaign\.db cannot be written \("):

@@ -18,9 +18,6 @@ from sptc.errors import BackendError
 from sptc.infra import pools
 from sptc.infra.pools import Pool, PoolError, WorkError, cluster_pool, local_pool
 
-# Workers are forked on purpose, although this process has threads. Newer Python versions warn at every fork.
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-
 
 def double(number: int) -> int:
     return 2 * number
@@ -182,7 +179,6 @@ def _finish_when_allowed(folder: Path) -> None:
 
 
 def test_an_error_cancels_running_tasks(tmp_path: Path) -> None:
-    """An error in the `with` block of a pool cancels running tasks, and their worker processes end."""
 
     def leave() -> None:
         with local_pool(1) as pool:

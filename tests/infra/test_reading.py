@@ -205,7 +205,6 @@ def test_no_json(request: pytest.FixtureRequest) -> None:
             pytest.fail(f"{text[:20]!r} is read as {parse_json(text, 'x')!r}")
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_what_is_no_plain_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, reason in (

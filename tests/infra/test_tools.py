@@ -38,7 +38,6 @@ def _is_there(pid: int) -> bool:
     return True
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a process when its parent ends")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True) as parent:
@@ -55,7 +54,6 @@ def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
 
 
 def test_scripts(tmp_path: Path) -> None:
-    """`run_yosys` returns the output of a script, and raises an error if the script fails or takes too long."""
     assert "hello" in run_yosys(tmp_path, "log hello\nlog world\n")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(BackendError, match=r"^Yosys failed: ERROR: .*nothing"):
@@ -71,7 +69,6 @@ def test_abc_takes_more_processor_time_than_its_limit(tmp_path: Path) -> None:
         run_abc(tmp_path, "graph.aig", f"gen -N 64 -m product.blif; read product.blif; strash; {'dch; ' * 200}", 1)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
 def test_a_script_that_takes_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPTC_TOOL_GIB", "0.5")
     monkeypatch.setattr("sptc.infra.yosys._PROGRAM", "bytearray(1 << 30)")
@@ -94,11 +91,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runtime of Verilator is compiled once into an object file, which stays in the cache.
-
-    A terminal shows the progress in one line, which is cleared at the end. If standard error is not a terminal, one
-    line is printed at the first build.
-    """
+    """A terminal shows the progress in one line, which is cleared. Otherwise, the first build prints one line."""
     monkeypatch.setattr(compiler, "_announced", [])
     library = tmp_path / "add.so"
     runtime: dict[Path, int] = {}

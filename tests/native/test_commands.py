@@ -20,8 +20,6 @@ from .products import random_product
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
-# Workers are forked on purpose, although this process has threads. Newer Python versions warn at every fork.
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_campaign_and_a_product(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["campaign", "--backend", "native", "--arch", "sm_120", "--tiles", "4", "--seed", "5", "--json"]
     assert main([*words, "--shards", "200", "--jobs", "2"]) == 0

@@ -137,7 +137,6 @@ def test_a_command_draws(tmp_path: Path, capsysbinary: pytest.CaptureFixture[byt
 
 
 def test_a_step_is_drawn_with_its_values(tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
-    """The picture of a step shows its products, terms and results. The option `--step` counts from one."""
     path = tmp_path / "step.svg"
     for instruction in (
         SPARSE,

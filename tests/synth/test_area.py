@@ -16,8 +16,6 @@ from sptc.synth.recipe import Recipe
 from sptc.synth.report import as_dict, table
 from sptc.tests.synth.netlists import nands
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-
 
 def measured(gates: float, depth: float | None = 10.0) -> Measurement:
     return Measurement({"gates": gates}, depth, {}, 1.5)

@@ -20,9 +20,6 @@ from sptc.synth.sweep import Place, point_at, sweep
 from sptc.synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table
 from sptc.tests.synth.netlists import nands
 
-# Workers are forked on purpose, although this process has threads. Newer Python versions warn at every fork.
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:

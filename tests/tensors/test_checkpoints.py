@@ -165,7 +165,6 @@ DIGESTS = {4: ("f41d773e81b671b0", "aaeb360eae6991fa"), 8: ("6c4857ed1e3a7ee2", 
 
 
 def integers(bits: int) -> NDArray[np.int8]:
-    """Return a fixed 2:4 matrix of signed integers with 4 or 8 bits."""
     half = 1 << bits - 1
     values = (N * 37 + K * 11 + N * K // 5) % (2 * half) - half
     return np.where((K % 4 == N % 3) | (K % 4 == 3), values, 0).astype(np.int8)

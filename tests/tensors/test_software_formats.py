@@ -225,13 +225,11 @@ def test_layouts_of_scales(rng: np.random.Generator) -> None:
 
 def layout(shape: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], ...]) -> NDArray:
     """Return the table of offsets of a CuTe layout with two modes. The first digit of a mode varies fastest."""
-    table = np.zeros([int(np.prod(mode)) for mode in shape], int)
-    for place in np.ndindex(*table.shape):
-        for coordinate, mode, stride in zip(place, shape, strides, strict=True):
-            for size, step in zip(mode, stride, strict=True):
-                table[place] += coordinate % size * step
-                coordinate //= size
-    return table
+    modes = []
+    for sizes, steps in zip(shape, strides, strict=True):
+        digits = np.unravel_index(np.arange(np.prod(sizes)), sizes, order="F")
+        modes.append(np.dot(steps, digits))
+    return np.add.outer(*modes)
 
 
 def ordered(shape: tuple[tuple[int, ...], ...], steps: tuple[tuple[int, ...], ...]) -> NDArray:

@@ -1,14 +1,20 @@
 """Functions that make random register files of every family, and read archives and error messages."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import sptc
+from numpy.typing import NDArray
+from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from sptc.isa.instructions import parse
+from sptc.isa.memory import encode_descriptor
+from sptc.isa.tcgen05 import parse_opcode
+from sptc.isa.tensor_memory import layout_for, metadata_map, scale_map
 from sptc.sim.benches.random_operands import random_operands
+from sptc.tests.api.tcgen05_case import instruction_for
 from sptc.verify.register_file import RegisterFile, read
 from sptc.verify.tensor_memory_file import TensorMemoryFile
 
@@ -22,7 +28,6 @@ PAIR = "tcgen05.mma.sp.cta_group::2.kind::f16.collector::a::use"
 MX = "tcgen05.mma.sp.cta_group::1.kind::mxf4nvf4.block_scale.block16"
 STATIONARY = "tcgen05.mma.ws.sp.cta_group::1.kind::i8"
 
-MakeTensorMemory = Callable[..., TensorMemoryFile]
 Random = np.random.Generator
 
 
@@ -43,9 +48,37 @@ def random_file(text: str, rng: Random, cases: int = 3) -> RegisterFile:
     return RegisterFile(instruction=instruction, sparsity_selector=sparsity_selector, d=d, **drawn.arrays, **options)
 
 
-def file_of(text: str, rng: Random, make: MakeTensorMemory, cases: int = 3) -> Any:
-    """Return a random register file for an instruction of any family. `make` is the fixture `tensor_memory_file`."""
-    return make(text, rng, cases=cases) if text.startswith("tcgen05") else random_file(text, rng, cases)
+def tensor_memory_file(text: str, rng: Random, cases: int = 3, **wanted: object) -> Any:
+    """Return a tensor-memory file of ``tcgen05`` with random bits and with D from the golden model."""
+    opcode = parse_opcode(text)
+    wanted = {"m": max(opcode.rows), "n": 64 if opcode.weight_stationary else 16, **wanted}
+    i = instruction_for(opcode, wanted)
+    layout = layout_for(opcode, i.m)
+    ctas = (2,) if opcode.cta_group == 2 else ()
+    tmem = rng.integers(0, 1 << 32, (cases, *ctas, 128, 512), dtype=np.uint32)
+    smem = rng.integers(0, 256, (cases, *ctas, 1 << 15), dtype=np.uint8)
+    # D is at column 256 and a shifted A at column 64. All words of metadata are equal, as are all words of scales.
+    addresses = {"d": 256, "a": encode_descriptor(0, 2048, 128, family="tcgen05")}
+    addresses["b"] = encode_descriptor(1 << 14, 2048, 128, family="tcgen05")
+    if opcode.shifts_a:
+        addresses["a"] = 64
+    words: list[tuple[NDArray[np.bool_], int]] = []
+    if i.sparse:
+        addresses["e"] = 8
+        words.append((metadata_map(layout, i, 0, 8).words(), 0x49CD4E86))
+    if i.scale_size:
+        addresses |= {"scale_a": 20, "scale_b": 40}
+        for name, lines, parts in (("scale_a", layout.rows, 1), ("scale_b", i.n, layout.column_parts)):
+            words.append((scale_map(name, lines, i.scale_size, 0, addresses[name], parts).words(), 0x7F7E7F80))
+    for places, word in words:
+        tmem[..., places] = word
+    idesc = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=i))
+    file = TensorMemoryFile(opcode=opcode, idesc=idesc, addresses=addresses, tmem=tmem, smem=smem)
+    return replace(file, d=file.run())
+
+
+def file_of(text: str, rng: Random, cases: int = 3) -> Any:
+    return tensor_memory_file(text, rng, cases) if text.startswith("tcgen05") else random_file(text, rng, cases)
 
 
 def contents(path: Path) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sptc
 from sptc.tests.verify import register_files as samples
-from sptc.tests.verify.register_files import MX, NVFP4, PAIR, SPARSE, TCGEN05, WGMMA, MakeTensorMemory, Random
+from sptc.tests.verify.register_files import MX, NVFP4, PAIR, SPARSE, TCGEN05, WGMMA, Random
 from sptc.verify.register_file import read, write
 
 #: Keys that a register file must have, by instruction.
@@ -25,8 +25,8 @@ REQUIRED = {
 
 
 @pytest.mark.parametrize("text", REQUIRED)
-def test_every_missing_key(text: str, tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
-    write(tmp_path / "file.npz", samples.file_of(text, rng, tensor_memory_file))
+def test_every_missing_key(text: str, tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", samples.file_of(text, rng))
     whole, required = samples.contents(tmp_path / "file.npz"), REQUIRED[text].split()
     for key in required:
         others = {name: value for name, value in whole.items() if name != key}
@@ -43,19 +43,17 @@ def test_every_missing_key(text: str, tensor_memory_file: MakeTensorMemory, tmp_
 
 
 UNREADABLE = r"not a readable \.npz register file"
-UINT32_WANTED = r"must be a uint32 array with a leading case axis, not "
 STRING_WANTED = r"must be a 0-d string, not "
-INTEGER_WANTED = r"must be a 0-d integer, not "
 TMEM = r"tmem must be a uint32 array of shape \[case, 128, 512\], not "
 OF_PAIR = r" must be a uint32 array of shape \[2, case, 128, 512\], not uint32 of shape "
 #: Defect of an archive: instruction, key, function that changes the value of the key, and part of the error message.
 Defect = tuple[str, str, Callable[[Any], Any], str]
 DEFECTS: list[Defect] = [
-    *((text, key, change, f"{key} {UINT32_WANTED}{words}")
+    *((text, key, change, f"{key} must be a uint32 array with a leading case axis, not {words}")
       for text, key in (*((SPARSE, name) for name in "ABCDE"), (NVFP4, "scale_a"), (NVFP4, "scale_b"))
       for change, words in ((lambda x: x.view(np.int32), "int32"), (lambda x: x[0].ravel(), r"uint32 of shape \(\d"),
                             (lambda x: x.ravel()[0], r"uint32 of shape \(\)"))),
-    *((text, key, change, f"{key} {INTEGER_WANTED}{words}")
+    *((text, key, change, f"{key} must be a 0-d integer, not {words}")
       for text, key in ((SPARSE, "selector"), *((TCGEN05, name) for name in ("idesc", "d", "a", "e", "scale_input_d")),
                         (MX, "scale_b"))
       for change, words in ((float, "float64"), (str, r"<U\d+"), (bool, "bool"),
@@ -99,10 +97,10 @@ DEFECTS: list[Defect] = [
 ]  # fmt: skip
 
 
-def test_every_defect_is_named(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+def test_every_defect_is_named(tmp_path: Path, rng: Random) -> None:
     wholes = {}
     for text in (SPARSE, NVFP4, WGMMA, TCGEN05, PAIR, MX):
-        write(tmp_path / "file.npz", samples.file_of(text, rng, tensor_memory_file))
+        write(tmp_path / "file.npz", samples.file_of(text, rng))
         wholes[text] = samples.contents(tmp_path / "file.npz")
     for text, key, change, words in DEFECTS:
         value = wholes[text][key]
@@ -111,12 +109,12 @@ def test_every_defect_is_named(tensor_memory_file: MakeTensorMemory, tmp_path: P
         assert re.search(words, message), (words, message)
 
 
-def test_instructions_that_do_not_parse(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+def test_instructions_that_do_not_parse(tmp_path: Path, rng: Random) -> None:
     for text, other, words in (
         (SPARSE, "fma.rn.f32", r"'fma' in 'fma\.rn\.f32' is no known opcode"),
         (TCGEN05, "tcgen05.ld", "no known opcode"),
     ):
-        write(tmp_path / "file.npz", samples.file_of(text, rng, tensor_memory_file))
+        write(tmp_path / "file.npz", samples.file_of(text, rng))
         np.savez(tmp_path / "other.npz", **samples.contents(tmp_path / "file.npz") | {"instruction": other})
         with pytest.raises(sptc.InstructionError, match=words):
             read(tmp_path / "other.npz")

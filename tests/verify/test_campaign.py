@@ -18,11 +18,7 @@ from sptc.verify import campaign
 from sptc.verify.campaign import Record, StateFolder, Totals, parameters
 from sptc.verify.shards import Plan, ShardResult
 
-# Workers are forked on purpose, although this process has threads. Newer Python versions warn at every fork.
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-
 SMALL = Plan(seed=7, architectures=("sm_80",), tiles=2)
-HOPPER = Plan(seed=7, architectures=("sm_90",), tiles=2)
 WANTED = parameters(SMALL, False, "1")
 
 
@@ -145,7 +141,7 @@ def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run ends when its time is over. The fake clock advances a second before every shard."""
     seconds = itertools.count()
     monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    record = Record(HOPPER, None, sample=False)
+    record = Record(Plan(seed=7, architectures=("sm_90",), tiles=2), None, sample=False)
     with local_pool(1) as pool:
         campaign.prepare(record, pool, here=True)
         calls = []

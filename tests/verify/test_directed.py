@@ -46,7 +46,6 @@ def sampled(config: CoreConfig, steps: np.ndarray, coverage: StepCoverage) -> No
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", ["tiny", "rtx-blackwell", "hopper"])
 def test_a_few_tiles_reach_almost_every_rounding(rng: Random, name: str) -> None:
-    """About a thousand directed tiles and 6,000 directed steps reach 90 % of the bins of rounding and legality."""
     config = PRESETS[name]
     coverage = StepCoverage(config)
     instructions = of_one_step(config)

@@ -50,7 +50,6 @@ def test_the_hardware_gives_every_recorded_output(arch: str) -> None:
 
 
 def test_the_sets_distinguish_gpu_generations() -> None:
-    """In each set with f32 results, at least 400 of 5,000 differ with the numerics of a neighbouring GPU generation."""
     for made in SETS:
         i, arch = made.instruction, NEIGHBOURS[made.arch]
         if i.d.name != "f32":

@@ -1,8 +1,4 @@
-"""One rule explains each difference between public models of Blackwell, and all models have both values of the rule.
-
-`differences.json` has operands on which the golden model and the model of sf-tensor/tcgen05 (commit 8fce64d) differ,
-one difference for each code path, with both results. Elements are codes. A of a sparse instruction is compressed.
-"""
+"""One rule explains each difference between public models of Blackwell, and all models have both values of the rule."""
 
 import json
 from dataclasses import replace
@@ -23,6 +19,8 @@ from sptc.rtl.config import CoreConfig
 from sptc.sim.engine.engine import Engine
 from sptc.verify.candidates import far_scales
 
+#: Operands on which the golden model and the model of sf-tensor/tcgen05 (commit 8fce64d) differ, one difference for
+#: each code path, with both results. Elements are codes. A of a sparse instruction is compressed.
 DIFFERENCES = json.loads(Path(__file__).with_name("differences.json").read_text(encoding="utf-8"))
 NVFP4 = "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::4X (m128n8k64.f32.e2m1.e2m1.ue4m3)"
 BF16 = "tcgen05.mma.cta_group::1.kind::f16 (m128n8k16.f32.bf16.bf16)"
@@ -80,7 +78,6 @@ def test_the_hardware_has_both_values_of_each_rule(values: str) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("text", [NVFP4, NVFP4.replace("mma", "mma.sp").replace("k64", "k128")])
 def test_separately_truncated_parts_of_groups(text: str, seed: int) -> None:
-    """Golden model, C++ library and RTL agree if each sum of four products is truncated separately."""
     rng, (_, i) = np.random.default_rng(seed), parse_shaped(text)
     operands = far_scales(i, rng, 8)
     exponents = rng.integers(12, 24, operands.c.shape)

@@ -6,6 +6,7 @@ from sptc.errors import FileError, InstructionError, OperandError
 from sptc.isa.instructions import ARCHITECTURES, every_instruction
 from sptc.isa.names import Subject, subject_named
 from sptc.isa.tcgen05 import every_opcode, instructions_of
+from sptc.tests.verify.register_files import tensor_memory_file
 from sptc.verify.candidates import draw_candidates
 from sptc.verify.neighbours import right_model
 from sptc.verify.pack_files import every_subject, file_of, given_of, require_placed
@@ -89,9 +90,9 @@ def test_instructions_without_a_pack() -> None:
             require_placed(subject_named(text), arch)
 
 
-def test_files_of_others_are_refused(tensor_memory_file: object, rng: np.random.Generator) -> None:
+def test_files_of_others_are_refused(rng: np.random.Generator) -> None:
     with pytest.raises(FileError, match="are not at the addresses"):
-        given_of(tensor_memory_file("tcgen05.mma.sp.cta_group::1.kind::f16", rng))  # type: ignore[operator]
+        given_of(tensor_memory_file("tcgen05.mma.sp.cta_group::1.kind::f16", rng))
     subject = Subject(subject_named(WGMMA).instruction)
     drawn = next(draw_candidates(subject.instruction, right_model(subject.instruction, "sm_90").numerics, rng, 2))
     file = file_of(subject, "sm_90", drawn, rng, 0)

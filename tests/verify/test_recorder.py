@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -81,7 +82,6 @@ class Device:
 
 
 def written(folder: Path, instructions: list[str], name: str = "sm_100") -> ModuleType:
-    """Write the recording script for some instructions, and load it as a module."""
     rows = rows_of(name, instructions)
     path = folder / "record.py"
     path.write_text(script(name, 0, rows, (row.choose(name, 0) for row in rows)), encoding="ascii")
@@ -93,14 +93,7 @@ def written(folder: Path, instructions: list[str], name: str = "sm_100") -> Modu
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    made: dict[str, ModuleType] = {}
-
-    def get(instruction: str) -> ModuleType:
-        if instruction not in made:
-            made[instruction] = written(tmp_path_factory.mktemp("record"), [instruction])
-        return made[instruction]
-
-    return get
+    return cache(lambda instruction: written(tmp_path_factory.mktemp("record"), [instruction]))
 
 
 def judged(path: Path, results: dict[str, Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from sptc.isa.evidence import Evidence
 from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.tensor_memory import accumulator_map, layout_for
 from sptc.tests.verify import register_files as samples
-from sptc.tests.verify.register_files import DENSE, MX, NVFP4, PAIR, SPARSE, TCGEN05, WGMMA, MakeTensorMemory, Random
+from sptc.tests.verify.register_files import DENSE, MX, NVFP4, PAIR, SPARSE, TCGEN05, WGMMA, Random, tensor_memory_file
 from sptc.verify.register_file import RegisterFile, manifest, read, shipped, write
 from sptc.verify.replay import replay
 
@@ -31,8 +31,8 @@ def assert_same(one: Any, other: Any, but: tuple[str, ...] = ()) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_reads_what_was_written(text: str, tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
-    file = samples.file_of(text, rng, tensor_memory_file)
+def test_reads_what_was_written(text: str, tmp_path: Path, rng: Random) -> None:
+    file = samples.file_of(text, rng)
     for kind in (Path, str):
         write(kind(tmp_path / "file.npz"), file)
         loaded = read(kind(tmp_path / "file.npz"))
@@ -45,21 +45,19 @@ def test_reads_what_was_written(text: str, tensor_memory_file: MakeTensorMemory,
         np.testing.assert_array_equal(loaded.run(), file.d)
 
 
-def test_settings_come_back(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+def test_settings_come_back(tmp_path: Path, rng: Random) -> None:
     plain = {"arch": "sm_80", "metadata": "silicon", "sparsity_selector": 0, "d": None}
     tcgen05 = {"arch": "sm_120", "metadata": "silicon", "enable_input_d": False, "scale_input_d": 7, "d": None}
     tcgen05["disable_output_lane"] = (0xFFFFFFFF, 0, 1, 0)
     for text, settings in ((SPARSE, plain), (TCGEN05, tcgen05)):
-        file = replace(samples.file_of(text, rng, tensor_memory_file), **settings)
+        file = replace(samples.file_of(text, rng), **settings)
         write(tmp_path / "file.npz", file)
         loaded = read(tmp_path / "file.npz")
         assert_same(loaded, file)
         assert {name: getattr(loaded, name) for name in settings} == settings
 
 
-def test_the_documented_keys_suffice_and_a_dense_instruction_ignores_e(
-    tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random
-) -> None:
+def test_the_documented_keys_suffice_and_a_dense_instruction_ignores_e(tmp_path: Path, rng: Random) -> None:
     file = samples.random_file(SPARSE, rng)
     np.savez(tmp_path / "file.npz", instruction=SPARSE, selector=1, A=file.a, B=file.b, C=file.c, E=file.e)
     assert_same(read(tmp_path / "file.npz"), replace(file, arch="sm_90", metadata="strict", d=None))
@@ -77,8 +75,8 @@ def test_the_documented_keys_suffice_and_a_dense_instruction_ignores_e(
 
 
 @pytest.mark.parametrize("text", [SPARSE, DENSE, NVFP4, WGMMA, TCGEN05, PAIR])
-def test_take(text: str, tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
-    file = samples.file_of(text, rng, tensor_memory_file, cases=5)
+def test_take(text: str, rng: Random) -> None:
+    file = samples.file_of(text, rng, cases=5)
     arrays = ("a", "b", "c", "d", "e", "scale_a", "scale_b", "a_descriptor", "b_descriptor", "tmem", "smem")
     arrays = tuple(name for name in arrays if hasattr(file, name))
     for cases in (slice(1, 4), np.array([4, 0, 0]), slice(0, 0)):
@@ -92,8 +90,7 @@ def test_take(text: str, tensor_memory_file: MakeTensorMemory, rng: Random) -> N
     assert replace(file, d=None).take(slice(2)).d is None
 
 
-def test_d_and_the_rest_of_tensor_memory(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
-    """`matrix` and `beside` split tensor memory into D and all other bits, without overlap."""
+def test_d_and_the_rest_of_tensor_memory(rng: Random) -> None:
     for text in (TCGEN05, PAIR, samples.STATIONARY):
         file = tensor_memory_file(text, rng)
         i, ctas = file.instruction, file.opcode.cta_group
@@ -107,7 +104,6 @@ def test_d_and_the_rest_of_tensor_memory(tensor_memory_file: MakeTensorMemory, r
 
 
 def test_some_shipped_recordings(rng: Random) -> None:
-    """Hardware and golden model agree with a recording of each instruction."""
     files: dict[str, list[Path]] = defaultdict(list)
     for path in SHIPPED:
         files[path.name.partition(".selector")[0]].append(path)
@@ -124,7 +120,6 @@ def test_some_shipped_recordings(rng: Random) -> None:
 
 @pytest.mark.regression
 def test_shipped_recordings_are_whole() -> None:
-    """Shipped recordings cover every mma of sm_90 with all selectors and policies, wgmma, and all distributions."""
     found: dict[str, set[tuple[int, str]]] = defaultdict(set)
     words: dict[str, set[str]] = defaultdict(set)
     for path in SHIPPED:
@@ -151,27 +146,20 @@ def test_shipped_recordings_are_whole() -> None:
 
 
 def recorded_sets(folder: Path) -> Iterator[tuple[str, RegisterFile]]:
-    """Yield the name and the register file of each set in the complete recordings, of which the package ships a subset.
-
-    The key of each array is SET|SELECTOR|DISTRIBUTION|OPERAND. The page of the recordings lists the instruction of each
-    SET.
-    """
+    """Yield the name and the register file of each set in the complete recordings."""
     (page,) = folder.glob("*.md")
     texts = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", page.read_text(encoding="utf-8"), re.MULTILINE))
     for path in sorted(folder.glob("*.npz")):
         with np.load(path) as archive:
+            # The keys of arrays are SET|SELECTOR|DISTRIBUTION|OPERAND. The page lists the instruction of each SET.
             for key in sorted({key.rsplit("|", 1)[0] for key in archive.files}):
                 name, selector, distribution = key.split("|")
                 i = parse(texts[name])
-                held = {operand.lower(): archive[f"{key}|{operand}"] for operand in ("ABCDE" if i.sparse else "ABCD")}
-                file = RegisterFile(
-                    instruction=i,
-                    sparsity_selector=int(selector),
-                    **held,
-                    metadata="silicon" if distribution == "anymeta" else "strict",
-                    b_descriptor=np.full(len(held["b"]), 128 >> 4 << 16, np.uint64),
-                )
-                yield key, file
+                operands = "ABCDE" if i.sparse else "ABCD"
+                held: dict[str, Any] = {operand.lower(): archive[f"{key}|{operand}"] for operand in operands}
+                held["b_descriptor"] = np.full(len(held["b"]), 128 >> 4 << 16, np.uint64)
+                held["metadata"] = "silicon" if distribution == "anymeta" else "strict"
+                yield key, RegisterFile(instruction=i, sparsity_selector=int(selector), **held)
 
 
 @pytest.mark.parametrize("backend", ["golden", "rtl"])

@@ -119,7 +119,6 @@ def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: 
 
 
 def test_coverage_of_a_shard_is_its_own() -> None:
-    """The coverage of a shard does not include hits of earlier shards in the same process."""
     shards = [Plan(seed=3, architectures=("sm_90",), instructions=(F16,), tiles=2).shard(index) for index in range(3)]
     empty = empty_coverage("hopper")
     assert not any(group.hits.any() for group in empty)
@@ -145,7 +144,6 @@ def test_coverage_of_a_shard_is_its_own() -> None:
 
 @pytest.mark.parametrize("top", ["warp", "warpgroup", "tcgen05"])
 def test_a_top_gets_only_instructions_that_it_executes(top: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A campaign gives a top-level module only instructions that it executes, and finds a wrong bit of its results."""
     plan = Plan(seed=3, backends=(top,), tiles=1)
     shards = [plan.shard(index) for index in range(0, plan.lap, 7)]
     families = {"warp": {"mma"}, "warpgroup": {"mma", "wgmma"}, "tcgen05": {"tcgen05"}}[top]

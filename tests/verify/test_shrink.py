@@ -117,7 +117,6 @@ def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) 
     assert mismatch.mismatch.case == 1
 
 
-Random = np.random.Generator
 RECORDED = [path for path in shipped() if path.name.endswith(".least.npz")]
 #: Types of A and D for which products can have exponents below e_zero, the smallest alignment exponent.
 REACHING = ("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")
@@ -150,7 +149,7 @@ def test_recordings_determine_e_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     assert expected <= {_names(read(path).instruction) for path in RECORDED}
 
 
-def test_tiles_have_two_products_at_most(rng: Random) -> None:
+def test_tiles_have_two_products_at_most(rng: np.random.Generator) -> None:
     for i in every_instruction("mma"):
         if not i.a.is_integer and i.scale_format is None:
             drawn = least_matrices(i, rng, 10)

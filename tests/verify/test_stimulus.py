@@ -30,21 +30,12 @@ def architecture_of(i: Instruction) -> str:
     return "sm_90" if "sm_90" in i.architectures else "sm_120"
 
 
-def one_of_each_kind() -> list[Instruction]:
-    """Return one instruction for every combination of type of A, `.sp` variant, kind and block scales."""
-    kinds: dict[tuple[object, ...], Instruction] = {}
-    for instruction in every_instruction("mma"):
-        key = (instruction.a, instruction.sparse, instruction.kind, instruction.scale_size, instruction.scale_format)
-        kinds.setdefault(key, instruction)
-    return list(kinds.values())
-
-
-KINDS = one_of_each_kind()
+#: One instruction for every combination of type of A, `.sp` variant, kind and block scales.
+KINDS = [*{(i.a, i.sparse, i.kind, i.scale_size, i.scale_format): i for i in every_instruction("mma")}.values()]
 SPARSE = [instruction for instruction in KINDS if instruction.sparse]
 
 
 def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
-    """For every distribution, the registers of 32 lanes have exactly the size of the matrices."""
     for i in KINDS:
         bits = i.container_bits
         assert distributions(i) == (benches.INTEGER_DISTRIBUTIONS if i.a.is_integer else benches.FLOAT_DISTRIBUTIONS)
@@ -60,7 +51,6 @@ def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
 
 
 def check_nibbles(i: Instruction, cases: int, rng: Random) -> None:
-    """Check that metadata has exactly the legal nibbles or, with `any_nibble`, all sixteen nibbles."""
     for sparsity_selector in range(i.sparsity_selectors):
         for any_nibble, expected in ((False, set(i.rule.legal)), (True, set(range(16)))):
             options = {"sparsity_selector": sparsity_selector, "any_nibble": any_nibble}

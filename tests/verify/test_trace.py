@@ -75,9 +75,6 @@ def test_every_field_follows_from_codes(name: str, rng: np.random.Generator) -> 
         check_trace(found, i, arch, operands, place)
 
 
-# ---- traces of the hardware
-
-
 #: The datapath of ampere with few formats, which Amaranth's simulator builds in a second.
 SMALL = replace(PRESETS["ampere"], name="traced", formats=("f16", "s8", "u8"))
 
@@ -107,7 +104,6 @@ def test_the_hardware_has_the_same_fields(small_ampere: None, rng: np.random.Gen
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_hardware_has_the_same_fields_of_any_form(arch: str, rng: np.random.Generator) -> None:
-    """Hardware and golden model have equal traces for three random instructions of each architecture."""
     forms = {}  # one instruction of every combination of types, granularity and scales
     for i in every_instruction():
         form = (i.a, i.b, i.d, i.container_bits, i.granularity, i.scale_format, i.satfinite, i.rule)
@@ -170,9 +166,6 @@ def test_differences_in_order() -> None:
     assert first_difference(found, replace(found, steps=())) is not None
 
 
-# ---- outputs of register files
-
-
 def recorded(pattern: str) -> Path:
     return next(path for path in shipped() if re.fullmatch(pattern, path.name))
 
@@ -218,9 +211,6 @@ def test_an_object_for_notebooks() -> None:
     assert html.count("<tr") == sum(len(s.products) + 2 for s in found.golden.steps)
     assert found._repr_svg_().count("<svg") == 1
     assert MUX_OF_ARCHITECTURE[found.golden.arch] == "mux4"
-
-
-# ---- the first step that can explain a wrong result
 
 
 WHOLE, HALF = (parse(f"mma.sync.aligned.m16n8k{k}.row.col.f16.f16.f16.f16") for k in (16, 8))

@@ -71,7 +71,6 @@ def require_manifest(folder: Path) -> dict[str, Any]:
 def test_registers_give_the_written_results(
     text: str, arch: str, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The written register file has right results, and a file in format `hex` has the same words."""
     monkeypatch.setattr(vector_levels, "_AT_ONCE", 1)
     for nibbles in NIBBLES:
         folder, seed = tmp_path / nibbles, int(rng.integers(1 << 30))
@@ -159,7 +158,6 @@ def test_steps_equal_those_of_the_hardware(arch: str, rng: np.random.Generator) 
 
 
 def test_the_text_about_numerics_names_what_differs() -> None:
-    """If only the parameter `group` differs from the architecture, the text states both values of `group`."""
     blackwell = PRESETS["rtx-blackwell"]
     assert numerics_text(blackwell, parse(SCALED), "sm_120").startswith("numerics of sm_120 (")
     text = numerics_text(replace(blackwell, name="own", group=4), parse(SCALED), "sm_120")
@@ -168,7 +166,6 @@ def test_the_text_about_numerics_names_what_differs() -> None:
 
 @pytest.mark.regression
 def test_steps_of_a_custom_datapath(rng: np.random.Generator) -> None:
-    """Vectors follow the datapath's alignment bits, step length and multiplexers, not the architecture's."""
     own = {"formats": ("f16",), "alignment_bits": 22, "fp8_alignment_bits": 22, "step_bytes": 32, "mux": "mux3"}
     config = replace(TINY, cuts=(), **own)
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -212,7 +209,6 @@ def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> No
 
 
 def test_steps_of_an_output_are_chained(tmp_path: Path) -> None:
-    """The result of a step is the accumulator of the next step, and that of the last step is D of the instruction."""
     write_vectors(request(arch="sm_80", level="row", config=TINY, tiles=2), tmp_path)
     manifest = require_manifest(tmp_path)
     assert manifest["tables"][0]["shape"] == [2, 16, 8, 2]
