@@ -80,6 +80,7 @@ def test_software_takes_empty_chunks(rng: Random) -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    (F16, {"arch": "sm_90"}, r"^sm_90 does not have tcgen05\.mma\.sp"),
     (F16, {"backend": "cuda"}, r"^back end 'cuda' executes mma and wgmma, not tcgen05\.mma$"),
     (F16, {"instruction": f"{F16}.ashift"}, r"^a of .* must be in tensor memory, where '\.ashift' shifts it, not in"),
     (F16, {"e": None}, r"is sparse and requires the metadata operand e$"),

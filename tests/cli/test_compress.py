@@ -97,6 +97,7 @@ def test_bad_words(cli: CommandLine) -> None:
         (["dense.npy", "--prune", "--no-saturate"], "--saturate needs --format"),
         (["dense.npy", "--prune", "--tile-k", "64"], "--tile-k needs --from cutlass3-sm90 or --to cutlass3-sm90"),
         (["dense.npy", "--prune", "--to", "ptx", "--instruction", "mma.what"], ""),
+        (["dense.npy", "--prune", "--to", "marlin_24", "--output", "x.npz"], "marlin_24 needs s4 or s8 with f16"),
         (["dense.npy", "--prune", "--expand"], "--expand needs --output"),
         (["dense.npy", "--from", "ptx", "--prune"], "--prune cannot be combined with --from"),
     )

@@ -124,6 +124,7 @@ def test_incomplete_names_and_names_of_machine_code(cli: CommandLine) -> None:
     assert text.startswith(f".sync.aligned.row.col is missing in the name of the instruction and was added\n{F16}\n")
     cli.refuses(F16.replace("row.col", "row.row"), message="'.row.row' in ... is not accepted")
     assert len(cli.text("HMMA.SP.16832.F32", "--arch", "sm_80").splitlines()) == 5
+    cli.refuses("HGMMA.64x64x16.F32", "--arch", "sm_80", message="executes no modelled instruction of sm_80")
     found = cli.json("/*0010*/ UTCOMMA.4X gdesc[UR10], gdesc[UR12], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR8], UP0 ;")
     assert {one["instruction"].split("kind::")[1].split(".")[0] for one in found["implements"]} == {"mxf4nvf4"}
     assert "QGMMA: 512 SASS names contain these words" in cli.text("QGMMA")

@@ -346,6 +346,7 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--beta", "2"], "--beta is the factor of C and needs --c"),
         (["--alpha", "inf"], "argument --alpha: must be a number, not 'inf'"),
         (["--swapped"], "not 2:4 sparse: "),
+        (["--scales", "ue8m0", "--instruction", WGMMA], f"{WGMMA} has no block scales of ue8m0"),
         (["--a", "packed.npz", "--compare-dense"], "a is compressed: there is no dense product to compare with"),
         (["--a", "strange.npz"], "strange.npz is in an unknown format, 'x'"),
         (["--compare-dense", "--instruction", dense], f"{dense} is dense: there is no other dense product to compare"),

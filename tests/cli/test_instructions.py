@@ -69,5 +69,6 @@ def test_the_text_and_filters(cli: CommandLine) -> None:
     levels = "recorded elsewhere: sm_89 sm_100; recorded: sm_90; modelled: sm_120"
     assert cli.text(name).startswith(f"{name}, A is dense\n    m16n8k32\n    e4m3 to f32\n    {levels}\n\n")
     assert [entry["instruction"] for entry in cli.json(name)["instructions"]] == [name]
+    cli.refuses(name, "--arch", "sm_80", message=f"sm_80 does not have {name}")
     message = "no instruction matches these words and options; `sptc instructions` lists all"
     cli.refuses("m16n8k32", "f64", message=message)

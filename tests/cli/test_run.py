@@ -190,6 +190,7 @@ def test_a_bad_file_is_one_line(cli: CommandLine) -> None:
 
 def test_bad_words(cli: CommandLine) -> None:
     cli.refuses_each(
+        ([FP8, "--arch", "sm_86"], f"{FP8}: sm_86 does not have ...; sm_89, ... have it"),
         (["--nope"], "--nope"),
         (["--backend", "abacus"], "'abacus'"),
         (["--metadata", "lax"], "'lax'"),
@@ -288,3 +289,4 @@ def test_options(file: TensorMemoryFile, cli: CommandLine) -> None:
     words = ["file.npz", "--backend", "golden"]
     cli.refuses(*words, message="nibble 0b0000 breaks the tcgen05 rule")
     assert "modelled" in cli.text(*words, "--metadata", "silicon", "--verbose")
+    cli.refuses(*words, "--metadata", "silicon", "--arch", "sm_120", message="sm_120 does not have tcgen05.mma.sp")

@@ -118,6 +118,7 @@ DEAR = {
 
 
 QUICK = [page for page in PAGES if name_of(page) not in DEAR]
+assert len(QUICK) + len(DEAR) == len(PAGES), "DEAR names a page that does not exist"
 SLOW = [page for page in PAGES if page not in QUICK or any(block.mark == "slow" for block in blocks_of(page))]
 
 

@@ -164,3 +164,34 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path, rng: Random) -> None:
         sptc.load(path)
     with pytest.raises(FileError, match=r"cannot be read|not a readable"):
         sptc.load(tmp_path / "none.npz")
+
+
+def junk(rng: Random) -> np.ndarray:
+    """Return a small random array, which is rarely a valid operand."""
+    shape = tuple(rng.integers(0, 5, rng.integers(0, 5)).tolist())
+    return rng.integers(0, 9, shape).astype(rng.choice(["u1", "u4", "i8", "f4", "U3", "b1", "c8"]))
+
+
+def test_whatever_a_file_holds_is_taken_or_refused(tmp_path: Path, rng: Random) -> None:
+    path, others = (
+        tmp_path / "tile.npz",
+        ["A", "D", "d", "scale_a", "scale_ids", "imm_scale_a", "smem", "selector", "E"],
+    )
+    tiles = [tile_of(F16, rng), tile_of(WGMMA, rng), tile_of(WGMMA, rng, a_from="shared"), tile_of(ONE_CTA, rng)]
+    refused = []
+    for number in range(100):
+        contents = dict(tiles[number % len(tiles)])
+        for _ in range(rng.integers(1, 3)):
+            key = str(rng.choice([*contents, *others]))
+            if rng.integers(4) and key != "instruction":
+                contents[key] = junk(rng)
+            else:
+                contents.pop(key, None)
+        np.savez(path, **contents)
+        for use in (sptc.load, lambda path: read(path).run(), lambda path: read_factor(path, "a")):
+            try:
+                use(path)
+            except sptc.Error as error:
+                refused.append(str(error))
+    assert 100 < len(refused) < 300
+    assert not [message for message in refused if "\n" in message]

@@ -89,6 +89,16 @@ def test_matrices(i: Instruction, oracle: ModuleType, rng: np.random.Generator) 
     assert outputs >= (100_000 if i in LONG else 10_000)
 
 
+def test_every_float_instruction_is_compared() -> None:
+    """Instructions of all types are compared, such as 25 pairs of f8f6f4 with two types of D or with block scales."""
+    for sparse in ("sp", ""):
+        rows = [[i for i in every if i.sparse == sparse] for every in (QUICK, LONG)]
+        assert [sum(i.kind == kind for i in rows[0]) for kind in ("tf32", "f16", "f8f6f4")] == [1, 3, 50]
+        assert [sum(i.kind == kind for i in rows[1]) for kind in ("mxf8f6f4", "mxf4", "mxf4nvf4")] == [25, 1, 3]
+    assert [sum(i.family == "wgmma" for i in every) for every in (QUICK, LONG)] == [1 + 2 + 1 + 4 * 2] * 2
+    assert {i.d.name for i in QUICK} == {"f16", "f32"}
+
+
 def test_a_planted_fault_is_seen(oracle: ModuleType, rng: np.random.Generator) -> None:
     """The comparison detects a mmasim model that keeps one alignment bit less."""
     (of_mma,) = KNOWN_ROWS["sm_80", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"]

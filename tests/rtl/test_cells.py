@@ -1,4 +1,4 @@
-"""Structure of adders and column compressors, and widths of sums. Results of cells are proved."""
+"""Structure of adders and column compressors, and widths of sums. Proofs and benches of components check results."""
 
 import re
 

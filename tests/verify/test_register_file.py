@@ -147,7 +147,7 @@ def test_shipped_recordings_are_whole() -> None:
 
 def recorded_sets(folder: Path) -> Iterator[tuple[str, RegisterFile]]:
     """Yield the name and the register file of each set in the complete recordings."""
-    (page,) = folder.glob("*.md")
+    page = folder / "README.md"
     texts = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", page.read_text(encoding="utf-8"), re.MULTILINE))
     for path in sorted(folder.glob("*.npz")):
         with np.load(path) as archive:

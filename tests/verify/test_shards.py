@@ -165,3 +165,12 @@ def test_a_top_gets_only_instructions_that_it_executes(top: str, monkeypatch: py
     other = {"warp": WGMMA, "warpgroup": S8, "tcgen05": F16}[top]
     with pytest.raises(InstructionError, match=rf"^back ends {top} do not all execute "):
         Plan(seed=3, backends=(top,), instructions=(other,))
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("top", ["warp", "warpgroup", "tcgen05"])
+def test_shards_on_tops(top: str, seed: int) -> None:
+    """The results of each top-level module equal the golden model in some shards."""
+    plan = Plan(seed=seed, backends=(top,), tiles=2, architectures=("sm_100" if top == "tcgen05" else "sm_90",))
+    for index in range(4):
+        assert run_shard(plan.shard(index), sample=False).mismatches == 0
