@@ -87,14 +87,19 @@ def parts_of(component: Any, platform: object, seen: set[type]) -> Iterator[type
             yield from parts_of(part, platform, seen)
 
 
-@pytest.fixture(scope="module")
-def shipped() -> Iterator[set[type]]:
+def parts_of_tops() -> set[type]:
     found: set[type] = set()
     for config in CONFIGS:
         for platform in (None, OPERATORS):
             for top in (Warp(config), Warpgroup(config), Warpgroup(config, count=2), Tcgen05(config, 2)):
                 found |= set(parts_of(top, platform, set()))
-    yield found
+    return found
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[set[type]]:
+    """Return the classes of all components in the top-level modules. No component outlives the call of the function."""
+    yield parts_of_tops()
     gc.collect()
 
 
