@@ -10,6 +10,11 @@ from typing import get_type_hints
 
 import pytest
 from amaranth.lib import data, wiring
+from sptc.formal.catalogue import chosen
+from sptc.formal.proof import settle
+from sptc.formal.properties import cases
+from sptc.rtl import multiply, slots, unpack, widths
+from sptc.rtl.config import PRESETS
 
 FORMAL = Path(__file__).parents[2] / "formal"
 #: Module with the configurations of datapaths, which proofs may import.
@@ -61,3 +66,12 @@ def test_imports_of_hardware_functions_are_detected() -> None:
         "from ..rtl.codes import ELEMENT_CODE_BITS", "import sptc.rtl.order", "bits = stage.widths.integer_bits",
     ):  # fmt: skip
         assert len([*refused(f"{source}\n{planted}\n")]) == 1, planted
+
+
+def test_a_wrong_width_of_the_hardware_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the hardware keeps one bit less than F, its widths still match, but a proof against the numerics fails."""
+    right = slots.kept_bits
+    for module in (slots, widths, multiply, unpack):
+        monkeypatch.setattr(module, "kept_bits", lambda config, element: right(config, element) - 1)
+    of_floats, _ = cases(chosen(["alignment.terms"]), [PRESETS["tiny"]])
+    assert settle(of_floats, None).result == "broken"
