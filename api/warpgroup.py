@@ -170,12 +170,12 @@ def _chained(
             nibbles = unpack_nibbles(block["e"], parsed, selector)
             check_metadata(parsed, nibbles, lambda: stored, metadata_map(parsed, selector), metadata)
         arrays = {"b": smem, "c": block["d"]} | {name: block[name] for name in ("a", "e") if name in block}
-        held = HeldOperands(arrays, immediates, descriptors) if len(steps) == 1 else None
+        one_instruction = HeldOperands(arrays, immediates, descriptors) if len(steps) == 1 else None
         # Hardware applies the sign of B after the multiplexer (measured on an H200), so it is applied to A here. A sign
         # before the multiplexer would differ where an undefined nibble combines halves of two tf32 elements.
         a = stored if scale_a == scale_b else stored ^ stored.dtype.type(1 << parsed.container_bits - 1)
         c = from_registers(block["d"] if immediates.scale_d else np.zeros_like(block["d"]), accumulators)
-        matrices = MatrixOperands(a, b.swapaxes(1, 2), c, nibbles, held=held)
+        matrices = MatrixOperands(a, b.swapaxes(1, 2), c, nibbles, held=one_instruction)
         return to_registers(computes.multiply(parsed, "sm_90", matrices).d, accumulators)
 
     return in_blocks(operands, accumulators.rows.shape[:2], compute)

@@ -28,8 +28,8 @@ from sptc.isa.instructions import parse
 from sptc.rtl.config import PRESETS, STAGE_CUTS, CoreConfig
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.synth.area import survey
+from sptc.synth.energy.electrical import CellLibrary
 from sptc.synth.energy.measure import MappedUnit
-from sptc.synth.energy.netlist import CellLibrary
 from sptc.synth.energy.operands import drawn
 from sptc.synth.liberty import Library
 from sptc.synth.netlist import Netlist, around_units, unit

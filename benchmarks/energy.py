@@ -17,8 +17,8 @@ from measure import Row, options, show
 from sptc.errors import Error
 from sptc.isa.instructions import parse
 from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.synth.energy.electrical import CellLibrary
 from sptc.synth.energy.measure import MappedUnit
-from sptc.synth.energy.netlist import CellLibrary
 from sptc.synth.energy.operands import drawn
 from sptc.synth.liberty import Library
 from tqdm import tqdm

@@ -20,8 +20,8 @@ from sptc.gemm.sources import Source
 from sptc.gemm.ways import Way
 from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands
+from sptc.synth.energy.electrical import CellLibrary
 from sptc.synth.energy.measure import MappedUnit
-from sptc.synth.energy.netlist import CellLibrary
 from sptc.synth.energy.operands import cut
 from sptc.synth.liberty import Library
 from tqdm import tqdm

@@ -20,8 +20,9 @@ from measure import Row, options, show
 from sptc.errors import Error
 from sptc.rtl.config import CoreConfig
 from sptc.synth.energy.costs import net_loads, transition_times
+from sptc.synth.energy.electrical import CellLibrary
 from sptc.synth.energy.mapping import mapped_row
-from sptc.synth.energy.netlist import Bit, CellLibrary, MappedNetlist
+from sptc.synth.energy.netlist import Bit, MappedNetlist
 from sptc.synth.liberty import Library
 
 CONFIG = CoreConfig(name="s8", formats=("s8",), step_bytes=4, cuts=("multiply",))

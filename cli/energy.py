@@ -27,8 +27,8 @@ from .progress import progress_bar
 from .terminal import print_result
 
 if TYPE_CHECKING:
+    from ..synth.energy.electrical import CellLibrary
     from ..synth.energy.measure import Measured
-    from ..synth.energy.netlist import CellLibrary
 
 __all__ = ["add_parser"]
 
@@ -139,8 +139,8 @@ def _execute(options: argparse.Namespace) -> int:
     instructions = [_measurable(text, config, options.top, options.arch) for text in texts]
     options.arch = same_numerics(options.arch)
     operands = _operand_names(options)
+    from ..synth.energy.electrical import CellLibrary
     from ..synth.energy.gates import GATES
-    from ..synth.energy.netlist import CellLibrary
     from ..synth.energy.plot import plot
     from ..synth.energy.report import as_dict, table, write_csv
 

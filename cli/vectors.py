@@ -123,7 +123,7 @@ def _execute_alias(options: argparse.Namespace) -> int:
 def _first_present(options: argparse.Namespace, names: Sequence[str]) -> str:
     """Return the first of these options that is on the command line, e.g. ``--pack``; an empty text if none is."""
     spellings = {"instruction": "INSTRUCTION", "alignment_bits": "--alignment", "fp8_alignment_bits": "--fp8-alignment"}
-    values = {name: getattr(options, name) for name in names}
+    values = {name: getattr(options, name) for name in names}  # the number 0 is a present option, unlike False
     present = [name for name, value in values.items() if value is not None and value is not False and value != []]
     return spellings.get(present[0], flag(present[0])) if present else ""
 

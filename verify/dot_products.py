@@ -57,11 +57,11 @@ class DotProducts(Recorded):
 
     def run(self, backend: str | Backend = "golden") -> NDArray:
         """Compute the results of all dot products on a back end, shape (cases, 1, 1)."""
-        i, given = self.instruction, self.operands
+        i, operands = self.instruction, self.operands
         require_architecture(i, self.arch)
-        a = np.pad(given.a, ((0, 0), (0, 0), (0, i.stored_k - given.a.shape[2])))
-        b = np.pad(given.b, ((0, 0), (0, i.k - given.b.shape[1]), (0, 0)))
-        return backend_named(backend).multiply(i, self.arch, replace(given, a=a, b=b)).d
+        a = np.pad(operands.a, ((0, 0), (0, 0), (0, i.stored_k - operands.a.shape[2])))
+        b = np.pad(operands.b, ((0, 0), (0, i.k - operands.b.shape[1]), (0, 0)))
+        return backend_named(backend).multiply(i, self.arch, replace(operands, a=a, b=b)).d
 
     def matrix(self, result: NDArray) -> NDArray:
         """Return the result unchanged: its values are already codes of D."""

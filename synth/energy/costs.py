@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .electrical import ElectricalCell
-from .netlist import Bit, CellLibrary, MappedNetlist, levels_of
+from .electrical import CellLibrary, ElectricalCell
+from .netlist import Bit, MappedNetlist, levels_of
 from .stages import INPUTS
 
 __all__ = ["Activity", "Costs", "costs_of", "net_loads", "transition_times"]

@@ -10,8 +10,9 @@ from ...isa.operands import MatrixOperands
 from ...rtl.config import CoreConfig
 from ...sim.engine.steps import step_count
 from .costs import Activity, Costs, costs_of
+from .electrical import CellLibrary
 from .mapping import mapped_row
-from .netlist import CellLibrary, MappedNetlist
+from .netlist import MappedNetlist
 from .operands import CHAIN, streamed
 from .plan import Plan
 from .simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked

@@ -9,7 +9,7 @@ from ...errors import Error
 from ..liberty import Library
 from .electrical import CellLibrary
 
-__all__ = ["Bit", "Box", "CellLibrary", "MappedNetlist", "levels_of"]
+__all__ = ["Bit", "Box", "MappedNetlist", "levels_of"]
 
 #: A net number, or a constant: ``"0"``, ``"1"`` or ``"x"``.
 Bit = int | str

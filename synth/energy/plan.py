@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ...errors import Error
 from ..functions import Computing, computing
-from .netlist import Bit, CellLibrary, MappedNetlist, levels_of
+from .electrical import CellLibrary
+from .netlist import Bit, MappedNetlist, levels_of
 
 __all__ = ["Gates", "Plan", "Registers"]
 

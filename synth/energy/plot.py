@@ -9,8 +9,8 @@ from typing import Any
 from ...infra.figures import check_plotting, drawn, figure
 from ...infra.files import write_whole
 from ...isa.instructions import Instruction
+from .electrical import CellLibrary
 from .measure import Measured
-from .netlist import CellLibrary
 from .operands import share_of_zeros
 from .stages import STAGES
 

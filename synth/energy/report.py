@@ -9,8 +9,8 @@ from typing import Any
 from ...infra.files import write_whole
 from ..price import versions
 from ..report import columns
+from .electrical import CellLibrary
 from .measure import Measured
-from .netlist import CellLibrary
 from .stages import STAGES
 
 __all__ = ["as_dict", "notes", "table", "write_csv"]

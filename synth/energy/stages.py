@@ -2,7 +2,8 @@
 
 import re
 
-from .netlist import CellLibrary, MappedNetlist
+from .electrical import CellLibrary
+from .netlist import MappedNetlist
 
 __all__ = ["INPUTS", "LOGIC", "REGISTERS", "STAGES", "WARP_REGISTERS", "stage_of", "stages_of"]
 

@@ -20,9 +20,10 @@ from ...sim.engine.steps import step_count
 from ...sim.engine.warp_operands import warp_words
 from ..netlist import TOP, around_units, unit
 from .costs import Activity, Costs, costs_of, net_loads
+from .electrical import CellLibrary
 from .mapping import mapped
 from .measure import Measured
-from .netlist import Bit, CellLibrary, MappedNetlist
+from .netlist import Bit, MappedNetlist
 from .operands import CHAIN
 from .plan import Plan
 from .simulator import STREAMS_OF_A_WORD, Lanes, Simulator, packed, unpacked

@@ -1,6 +1,8 @@
 """Kernels with asynchronous copies, atomics, reductions, or tensor maps at an edge leave the right memory contents."""
 
 import numpy as np
+import pytest
+from sptc.errors import KernelError
 from sptc.kernels.launch import TensorMap, run_kernel
 from sptc.kernels.tensor_maps import MapRecord
 from sptc.tests.kernels.recorded import REDUCTIONS, compiled_kernel, recorded
@@ -53,6 +55,16 @@ def test_additions_in_global_memory_flush_only_f32() -> None:
         body = f"mov.b{type_[1:]} {register}, {number}; red.global.add.{type_} [%rd4], {register};"
         body = f"ld.param.u64 %rd4, [p1]; {body}"
         assert run_kernel(text(body), 1, 32, [result, result]).after(result)[0] == total, number
+
+
+def test_an_address_without_a_tensor_map_is_an_error() -> None:
+    """The address is below shared memory, or behind the end of global memory."""
+    result = np.ones(WORDS, np.uint32)
+    for address in (64, (1 << 44) + (1 << 40)):
+        body = f"mov.u64 %rd3, {address}; mov.u32 %r3, buffer; mov.u32 %r4, 0;"
+        body += "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd3, {%r4, %r4}], [%r3];"
+        with pytest.raises(KernelError, match=f"there is no tensor map at {address:#x}"):
+            run_kernel(text(body, head=BUFFER), 1, 32, [result, result])
 
 
 def test_a_box_at_the_edge_of_its_tensor() -> None:

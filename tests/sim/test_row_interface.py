@@ -136,9 +136,9 @@ def test_every_field(text: str, rng: np.random.Generator) -> None:
     arrays = {name: rng.integers(0, 1 << 32, (3, 32, count), np.uint32) for name, count in counts}
     arrays |= {name: rng.integers(0, 1 << 32, (3, 32), np.uint32) for name in others}
     ids = (0, 1, 0, 3) if i.scale_size else (0, 0, 0, 0)
-    held = HeldOperands(arrays, Immediates(sparsity_selector=i.sparsity_selectors - 1, scale_ids=ids))
-    words = warp_words(config, i, held)
-    np.testing.assert_array_equal(warp_words(config, i, held, slice(1, 2)), words[1:2])
+    operands = HeldOperands(arrays, Immediates(sparsity_selector=i.sparsity_selectors - 1, scale_ids=ids))
+    words = warp_words(config, i, operands)
+    np.testing.assert_array_equal(warp_words(config, i, operands, slice(1, 2)), words[1:2])
     for case, of_case in enumerate(words):
         view = warp_operands_layout().from_bits(int.from_bytes(of_case.tobytes(), "little"))
         for name in ("a", "b", "c"):

@@ -4,8 +4,8 @@ from functools import cache
 
 from sptc.isa.instructions import parse
 from sptc.rtl.config import CoreConfig
+from sptc.synth.energy.electrical import CellLibrary
 from sptc.synth.energy.measure import MappedUnit
-from sptc.synth.energy.netlist import CellLibrary
 from sptc.tests.synth.power_library import LIBRARY
 
 SPARSE = parse("mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")

@@ -104,16 +104,16 @@ GRID = [Place(*values) for values in product(*AXES)]
 def test_points() -> None:
     """A point with packed e2m1 gets the scale formats that it needs."""
     axes = ((("s8",), ("e2m1/4",)), (8, 36), (8,), ("mux4", "mux3"), ((),), (False,))
-    found = [point_at(Place(*values)) for values in product(*axes)]
-    names = [str(point) for point in found[:3]]
+    points = [point_at(Place(*values)) for values in product(*axes)]
+    names = [str(point) for point in points[:3]]
     assert names == [
         f"{words} dense" for words in ("s8 F=8 8 B mux4 none", "s8 F=8 8 B mux3 none", "s8 F=36 8 B mux4 none")
     ]
-    assert len(found) == 8
-    packed = found[-1].config
+    assert len(points) == 8
+    packed = points[-1].config
     assert (packed.scales, packed.block_alignment_bits) == (("ue8m0", "ue4m3"), 36)
     assert (packed.alignment_bits, packed.fp8_alignment_bits) == (36, 36)
-    assert not any(point.config and point.config.sparse for point in found)
+    assert not any(point.config and point.config.sparse for point in points)
     point = point_at(Place(("f16", "s8"), 24, 16, "mux4", ()))
     assert point.products == {"f16": 8, "s8": 16}
     assert "8-16" in sweep_table([point], Recipe())

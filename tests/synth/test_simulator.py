@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from sptc.errors import Error
 from sptc.synth.energy.costs import Activity, costs_of
-from sptc.synth.energy.netlist import Box, CellLibrary, MappedNetlist, levels_of
+from sptc.synth.energy.electrical import CellLibrary
+from sptc.synth.energy.netlist import Box, MappedNetlist, levels_of
 from sptc.synth.energy.plan import Plan
 from sptc.synth.energy.simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
 from sptc.synth.functions import computing

@@ -7,8 +7,9 @@ import pytest
 from sptc.errors import Error
 from sptc.isa.instructions import Instruction
 from sptc.rtl.config import CoreConfig
+from sptc.synth.energy.electrical import CellLibrary
 from sptc.synth.energy.measure import MappedUnit
-from sptc.synth.energy.netlist import CellLibrary, MappedNetlist
+from sptc.synth.energy.netlist import MappedNetlist
 from sptc.synth.energy.operands import drawn
 from sptc.synth.energy.warp import MappedWarp
 from sptc.tests.synth.power_library import LIBRARY

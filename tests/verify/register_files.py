@@ -48,11 +48,11 @@ def random_file(text: str, rng: Random, cases: int = 3) -> RegisterFile:
     return RegisterFile(instruction=instruction, sparsity_selector=sparsity_selector, d=d, **drawn.arrays, **options)
 
 
-def tensor_memory_file(text: str, rng: Random, cases: int = 3, **wanted: object) -> Any:
+def tensor_memory_file(text: str, rng: Random, cases: int = 3, **shape: object) -> Any:
     """Return a tensor-memory file of ``tcgen05`` with random bits and with D from the golden model."""
     opcode = parse_opcode(text)
-    wanted = {"m": max(opcode.rows), "n": 64 if opcode.weight_stationary else 16, **wanted}
-    i = instruction_for(opcode, wanted)
+    shape = {"m": max(opcode.rows), "n": 64 if opcode.weight_stationary else 16, **shape}
+    i = instruction_for(opcode, shape)
     layout = layout_for(opcode, i.m)
     ctas = (2,) if opcode.cta_group == 2 else ()
     tmem = rng.integers(0, 1 << 32, (cases, *ctas, 128, 512), dtype=np.uint32)
