@@ -98,14 +98,13 @@ def _opened_to_append(path: Path) -> int:
     """Open a device, pipe or socket for writing. If a pipe has no reader, report this on standard error and wait."""
     flags = os.O_WRONLY | os.O_APPEND
     try:
-        descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, flags | os.O_NONBLOCK)
     except OSError as error:
         if error.errno != errno.ENXIO or not path.is_fifo():
             raise
         print(f"sptc: {path} is a pipe without a reader: waiting for a reader", file=sys.stderr, flush=True)
         return os.open(path, flags)
-    if hasattr(os, "O_NONBLOCK"):
-        os.set_blocking(descriptor, True)
+    os.set_blocking(descriptor, True)
     return descriptor
 
 

@@ -3,21 +3,18 @@
 import ctypes
 import math
 import os
+import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 
 from ..errors import Error
-
-if sys.platform != "win32":
-    import resource
 
 __all__ = ["LONGEST_RUN", "limited", "memory_failure"]
 
 #: Number of the option of Linux's ``prctl`` that requests a signal to the process when its parent ends.
 _PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_LIBC = ctypes.CDLL(None)
 
 #: Name of the environment variable that sets the memory limit of each tool process in GiB, and default limit.
 _VARIABLE, _DEFAULT = "SPTC_TOOL_GIB", 16.0
@@ -41,18 +38,17 @@ def _gib() -> float:
 def limited(seconds: float | None = None) -> Callable[[], None]:
     """Return a function for ``preexec_fn`` that limits the memory of a process and its children.
 
-    If `seconds` is given, SIGXCPU ends the process after this processor time, rounded up to whole seconds. Memory is
-    limited on Linux only, where the kernel also kills the process when its parent ends. Raise an `Error` if the
-    environment variable ``SPTC_TOOL_GIB`` is not a number above 0.
+    If `seconds` is given, SIGXCPU ends the process after this processor time, rounded up to whole seconds. The kernel
+    kills the process when its parent ends. Raise an `Error` if the environment variable ``SPTC_TOOL_GIB`` is not a
+    number above 0.
     """
     size = int(_gib() * (1 << 30))
 
     def set_limit() -> None:
-        if _LIBC is not None:
-            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            _, most = resource.getrlimit(resource.RLIMIT_AS)
-            size_now = size if most == resource.RLIM_INFINITY else min(size, most)
-            resource.setrlimit(resource.RLIMIT_AS, (size_now, most))
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        size_now = size if most == resource.RLIM_INFINITY else min(size, most)
+        resource.setrlimit(resource.RLIMIT_AS, (size_now, most))
         if seconds is not None:
             _, most = resource.getrlimit(resource.RLIMIT_CPU)
             resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), most))

@@ -5,7 +5,6 @@ import os
 import platform
 import stat
 import struct
-import sys
 from itertools import count
 from pathlib import Path
 
@@ -33,7 +32,7 @@ def load_library(path: Path, *, installed: bool = False) -> ctypes.CDLL:
     if not installed:
         require_private(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise BackendError(f"{path} cannot be loaded ({error.strerror})") from None
     try:
@@ -55,12 +54,10 @@ def _name_of(descriptor: int) -> str:
 
 
 def is_whole(descriptor: int) -> bool:
-    """Return whether an open file is a plain file, and on Linux a complete ELF file for the CPU of this process."""
+    """Return whether an open file is a complete 64-bit ELF file for the CPU of this process."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return False
-    if sys.platform != "linux" or sys.maxsize <= 1 << 32 or sys.byteorder != "little":
-        return True
     header = os.pread(descriptor, _ELF.size, 0)
     if len(header) < _ELF.size:
         return False

@@ -224,7 +224,7 @@ def _begin_worker() -> None:
 
 def cores() -> int:
     """Return the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def threads_here() -> int:
@@ -235,8 +235,7 @@ def threads_here() -> int:
 @contextmanager
 def local_pool(jobs: int) -> Iterator[Pool]:
     """Yield a pool of processes on this machine."""
-    # A forked process starts fastest, but only on Linux do system libraries work after a fork.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    context = multiprocessing.get_context("fork")  # a forked process starts fastest
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
     try:
         yield pool

@@ -21,8 +21,6 @@ def require_private(path: Path) -> None:
     Missing files and folders are not checked. A parent folder may be writable by others if it has the sticky bit, as
     ``/tmp`` has.
     """
-    if not hasattr(os, "geteuid"):  # POSIX file permissions do not exist on this system
-        return
     for place, is_last in _walked(path):
         try:
             status = place.lstat()
@@ -39,8 +37,6 @@ def require_private(path: Path) -> None:
 
 def require_private_file(place: Path, status: os.stat_result) -> None:
     """Raise a `BackendError` if owner or permissions in `status` allow another user to write the file or folder."""
-    if not hasattr(os, "geteuid"):
-        return
     _require_owner(place, status)
     if status.st_mode & WRITABLE_BY_OTHERS:
         mode = stat.filemode(status.st_mode)

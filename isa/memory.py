@@ -177,7 +177,7 @@ def encode_descriptor(
         "leading offset mode": 0,
         "swizzle": codes[swizzle],
     }
-    return sum(values[name] << low for name, (low, _) in generation.fields.items())
+    return sum(int(values[name]) << low for name, (low, _) in generation.fields.items())
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,18 +102,25 @@ def placements(
     return _in_tensor_memory(instruction, sparsity_selector, opcode, tiles or {})
 
 
+class _Places(NamedTuple):
+    """Lane, word and lowest bit of each element of an operand, and number of bits of an element."""
+
+    lanes: Index
+    words: Index
+    low_bits: Index
+    bits: int
+
+
 def _placed(
     i: Instruction,
     operand: str,
     memory: Memory,
-    lanes_words_bits: tuple[Index, Index, Index],
-    bits: int,
+    places: _Places,
     *,
     formulas: Mapping[str, str],
     notes: Sequence[str] = (),
     tile: SharedTile | None = None,
 ) -> OperandPlacement:
-    """Return a placement of elements with `bits` bits, given their lanes, words and lowest bits."""
     fmt: Format | None = getattr(i, operand, None)  # metadata and block scales have no element format
     indices = {
         "a": ("row", "stored" if i.sparse else "k"),
@@ -126,12 +134,9 @@ def _placed(
         operand=operand,
         memory=memory,
         indices=indices[operand],
-        lanes=lanes_words_bits[0],
-        words=lanes_words_bits[1],
-        low_bits=lanes_words_bits[2],
-        bits=bits,
-        value_low_bit=low_bit(fmt, bits) if fmt else 0,
-        value_bits=fmt.bits if fmt else bits,
+        **places._asdict(),
+        value_low_bit=low_bit(fmt, places.bits) if fmt else 0,
+        value_bits=fmt.bits if fmt else places.bits,
         formulas=formulas,
         notes=tuple(notes),
         tile=tile,
@@ -168,8 +173,8 @@ def _packed(elements: int, register: str) -> str:
 
 def _of_fragment(operand: str, fragment: Fragment, i: Instruction, formulas: Mapping[str, str]) -> OperandPlacement:
     threads, registers, elements = np.unravel_index(fragment.positions, fragment.rows.shape)
-    lanes_words_bits = threads, registers, elements * fragment.element_bits
-    return _placed(i, operand, Memory.REGISTERS, lanes_words_bits, fragment.element_bits, formulas=formulas)
+    places = _Places(threads, registers, elements * fragment.element_bits, fragment.element_bits)
+    return _placed(i, operand, Memory.REGISTERS, places, formulas=formulas)
 
 
 def _metadata(i: Instruction, sparsity_selector: int, warp: str) -> OperandPlacement:
@@ -182,8 +187,8 @@ def _metadata(i: Instruction, sparsity_selector: int, warp: str) -> OperandPlace
     formulas = {"lane": f"{warp}4*(row & 7) + {quad_lane}", "low bit": bit}
     notes = ["the bits of other lanes are ignored"] if i.sparsity_selectors > 1 else []
     where = metadata_map(i, sparsity_selector)
-    lanes_words_bits = where.lanes, np.zeros_like(where.lanes), where.low_bits
-    return _placed(i, "metadata", Memory.REGISTERS, lanes_words_bits, 4, formulas=formulas, notes=notes)
+    places = _Places(where.lanes, np.zeros_like(where.lanes), where.low_bits, 4)
+    return _placed(i, "metadata", Memory.REGISTERS, places, formulas=formulas, notes=notes)
 
 
 def _scales(i: Instruction, matrix: str, lane: str, lanes_per_id: int) -> OperandPlacement:
@@ -193,9 +198,9 @@ def _scales(i: Instruction, matrix: str, lane: str, lanes_per_id: int) -> Operan
         f"{lanes_per_id} to the lane",
         f"a block has {i.span} logical columns along K",
     )
-    lanes_words_bits = where.lanes, np.zeros_like(where.lanes), where.low_bits
+    places = _Places(where.lanes, np.zeros_like(where.lanes), where.low_bits, 8)
     formulas = {"lane": lane, "low bit": "8*block"}
-    return _placed(i, f"scale_{matrix}", Memory.REGISTERS, lanes_words_bits, 8, formulas=formulas, notes=notes)
+    return _placed(i, f"scale_{matrix}", Memory.REGISTERS, places, formulas=formulas, notes=notes)
 
 
 def _shared(
@@ -228,11 +233,9 @@ def _shared(
     if ctas > 1:
         of_b = f"each CTA holds {shape.mn} of the {ctas * shape.mn} columns"
         notes.append(of_b if operand == "b" else f"{shape.mn} rows in each CTA")
-    lanes_words_bits, formulas = (np.zeros_like(addresses), addresses, low_bits), tile.formulas(shape, inner, outer)
-    return _placed(
-        i, operand, Memory.SHARED, lanes_words_bits, shape.element_bits,
-        formulas=formulas, notes=notes, tile=tiles.get(operand),
-    )  # fmt: skip
+    places = _Places(np.zeros_like(addresses), addresses, low_bits, shape.element_bits)
+    formulas = tile.formulas(shape, inner, outer)
+    return _placed(i, operand, Memory.SHARED, places, formulas=formulas, notes=notes, tile=tiles.get(operand))
 
 
 def _in_tensor_memory(
@@ -278,8 +281,8 @@ def _of_tensor_map(
         notes.append("the operand's address may also be at lane 16")
     if layout.cta_group > 1 and operand != "scale_b":
         notes.append(f"{layout.rows} rows in each CTA")
-    lanes_words_bits = where.lanes, where.columns, where.low_bits
-    return _placed(i, operand, Memory.TENSOR, lanes_words_bits, where.element_bits, formulas=formulas, notes=notes)
+    places = _Places(where.lanes, where.columns, where.low_bits, where.element_bits)
+    return _placed(i, operand, Memory.TENSOR, places, formulas=formulas, notes=notes)
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:

@@ -9,6 +9,7 @@ operands.
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -247,6 +248,7 @@ def read_pack(path: Path) -> Pack:
 
 
 _WORD_BITS = 32
+_HEXADECIMAL_WORD = re.compile(rf"(0[xX])?[0-9a-fA-F]{{1,{_WORD_BITS // 4}}}")
 
 
 @dataclass(frozen=True)
@@ -339,8 +341,7 @@ def _hexadecimal(path: Path, texts: Sequence[str], name: str) -> NDArray[np.uint
     """Return the numbers of hexadecimal texts; `name` is the noun for a text in error messages."""
     words = []
     for number, line in enumerate(texts, 1):
-        digits = line.strip().removeprefix("0x").removeprefix("0X")
-        if not 0 < len(digits) <= _WORD_BITS // 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+        if not _HEXADECIMAL_WORD.fullmatch(line.strip()):
             raise FileError(f"{path}: {name} {number} must be a hexadecimal word of 32 bits, not {line[:40]!r}")
-        words.append(int(digits, 16))
+        words.append(int(line, 16))
     return np.array(words, np.uint32)

@@ -1,6 +1,7 @@
 """Shared-memory descriptors have the manual's fields, and address the same bytes as on an H200."""
 
 from importlib import resources
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,8 @@ def test_every_address_equals_the_recorded_one(matrix: str) -> None:
 
 def test_the_fields_are_where_the_manual_has_them() -> None:
     assert encode_descriptor(0x12340, 0x80, 0x400, "64B", 5) == 0x1234 | 8 << 16 | 64 << 32 | 5 << 49 | 2 << 62
-    assert encode_descriptor(0, 16, 32, "32B", 0, "tcgen05") == 1 << 16 | 2 << 32 | 1 << 46 | 6 << 61
+    narrow: Any = np.uint8(16)
+    assert encode_descriptor(0, narrow, 32, "32B", 0, "tcgen05") == 1 << 16 | 2 << 32 | 1 << 46 | 6 << 61
 
 
 def test_fields_and_values_that_are_no_descriptor() -> None:

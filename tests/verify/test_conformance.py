@@ -191,7 +191,7 @@ def test_formats_of_results(tmp_path: Path, rng: np.random.Generator) -> None:
     path = tmp_path / "results"
     for text, message in (
         ("", "must hold 256 words"), ("12345678\n123456789", "line 2 must be a hexadecimal word"),
-        ("12 34", "line 1 must be a hexadecimal word"), ("[1, 2]", "must hold 256 words"),
+        ("0x0X12", "line 1 must be a hexadecimal word"), ("[1, 2]", "must hold 256 words"),
         ("[1, -2]", "must be a JSON list of integers"), ("[4294967296]", "must be a JSON list of integers"),
         ('["12", "x"]', "word 2 must be a hexadecimal word"), ("[[1, 2], [3]]", "must be a JSON list of integers"),
         ("[true]", "must be a JSON list of integers"), ("[1, 2", "is not JSON"), ("PK", "not a readable .npz"),
