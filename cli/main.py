@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout, suppress
 from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
@@ -17,33 +18,6 @@ from .. import __version__
 from ..errors import Error, InstructionError
 from ..infra.escapes import one_line
 from ..infra.files import require_writable
-from . import (
-    area,
-    campaign,
-    compare,
-    completion,
-    compress,
-    coverage,
-    doctor,
-    energy,
-    explain,
-    gemm,
-    gpu,
-    hardware,
-    html_report,
-    identify,
-    instructions,
-    kernel,
-    native,
-    pack,
-    prove,
-    run,
-    scales,
-    sweep,
-    timing,
-    trace,
-    vectors,
-)
 from .examples import add_examples
 from .options import flag
 from .terminal import FittedOutput
@@ -105,15 +79,15 @@ _OUTPUTS = ("output", "plot", "svg", "csv", "junit", "report", "waves", "datapat
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: Maximum length of a message in characters.
 _LONGEST = 2_000
-#: Key: title of a group of commands in the help text. Value: modules of these commands.
-_GROUPS: Mapping[str, tuple[Any, ...]] = {
-    "run and check": (run, campaign, trace, vectors, pack, coverage, html_report),
-    "look up instructions": (instructions, explain, timing),
-    "products and files": (gemm, identify, compress, compare, scales),
-    "hardware: emit, draw, prove, measure": (hardware, prove, area, sweep, energy),
-    "kernels and simulators": (kernel, native),
-    "GPU": (gpu,),
-    "this installation": (doctor, completion),
+#: Key: title of a group of commands in the help text. Value: names of the modules of these commands.
+_GROUPS = {
+    "run and check": ("run", "campaign", "trace", "vectors", "pack", "coverage", "html_report"),
+    "look up instructions": ("instructions", "explain", "timing"),
+    "products and files": ("gemm", "identify", "compress", "compare", "scales"),
+    "hardware: emit, draw, prove, measure": ("hardware", "prove", "area", "sweep", "energy"),
+    "kernels and simulators": ("kernel", "native"),
+    "GPU": ("gpu",),
+    "this installation": ("doctor", "completion"),
 }
 
 
@@ -161,7 +135,7 @@ def command_parser() -> argparse.ArgumentParser:
     for title, modules in _GROUPS.items():
         before = {*commands.choices}
         for module in modules:
-            module.add_parser(commands)
+            import_module(f".{module}", __package__).add_parser(commands)
         titles[next(name for name in commands.choices if name not in before)] = title
     commands.choices["completion"].set_defaults(parser=parser)
     parser.formatter_class = partial(_Formatter, titles=titles)
