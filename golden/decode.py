@@ -23,24 +23,24 @@ class Precision:
     lowest_product_exponent: int  #: Lower bound on the exponent of a product of two nonzero operands
 
 
-#: Precision for formats of up to five exponent bits: products of 22 bits between 2**-48 and 2**32 are exact in f32.
+#: Numpy types for formats of up to five exponent bits: their products (22 bits, 2**-48 to 2**32) are exact in f32.
 NARROW = Precision(np.dtype(np.float32), np.dtype(np.int8), -60, -32)
-#: Precision for bf16 and tf32: products between 2**-272 and 2**256 are exact in f64.
+#: Numpy types for bf16 and tf32: their products (between 2**-272 and 2**256) are exact in f64.
 WIDE = Precision(np.dtype(np.float64), np.dtype(np.int16), -8000, -300)
 
 
 def precision_for(*formats: Format) -> Precision:
-    """Return the narrowest precision that holds products of the given formats exactly."""
+    """Return the narrowest numpy types that hold products of the given formats exactly."""
     return NARROW if all(fmt.exponent_bits <= 5 for fmt in formats) else WIDE
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Decoded operands: value, exponent and class of each element."""
+    """Decoded operands: value, exponent and class (NaN, Inf, zero or finite) of each element."""
 
     values: NDArray  #: Signed operand values of type `Precision.value`, or 0 for NaN and Inf
-    #: Exponents of the significands, of type `Precision.exponent`, not normalised for subnormals, or
-    #: `Precision.zero_exponent` for zero, NaN and Inf.
+    #: Exponent of each operand, of type `Precision.exponent`. Exponents of subnormals are not normalised. The exponent
+    #: of zero, NaN and Inf is `Precision.zero_exponent`.
     exponents: NDArray
     #: Class of each operand: NaN, +-Inf, 0 or +-1 (finite). None if every operand is finite. Multiplying and adding
     #: classes in IEEE arithmetic gives the NaN and Inf results of a dot product.
@@ -52,7 +52,7 @@ class Terms:
         return Terms(self.values.take(rows, axis=0), self.exponents.take(rows, axis=0), classes)
 
     def with_classes(self) -> "Terms":
-        """Return the operands with `classes` filled in, which products need if the other operand has NaN or Inf."""
+        """Return the operands with `classes` filled in: products with NaN or Inf need the classes of A and B."""
         if self.classes is not None:
             return self
         return Terms(self.values, self.exponents, np.sign(self.values).astype(np.float32))
@@ -62,9 +62,9 @@ class Terms:
 class Scales:
     """Block scales of a step: the scale of A times the scale of B, for each group of products."""
 
-    #: Product of the significands of both scales, shape (groups, ...), or NaN where a scale is NaN.
+    #: Significand of the scale of A times that of B, shape (groups, ...), or NaN where a scale is NaN.
     significands: NDArray[np.float64]
-    exponents: NDArray[np.int32]  #: Sum of the exponents of both scales, shape (groups, ...)
+    exponents: NDArray[np.int32]  #: Exponent of the scale of A plus that of B, shape (groups, ...)
 
     @property
     def nan(self) -> NDArray[np.bool_]:
@@ -73,7 +73,7 @@ class Scales:
 
 
 def _fields(fmt: Format) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """Return sign (+-1), integer significand, exponent and class of every code of a float format."""
+    """Return sign (+-1), integer significand, exponent and class (NaN, Inf, 0, +-1) of every code of a float format."""
     code = np.arange(1 << fmt.bits)
     fraction = code & ((1 << fmt.fraction_bits) - 1)
     field = code >> fmt.fraction_bits & ((1 << fmt.exponent_bits) - 1)
@@ -92,7 +92,7 @@ def _fields(fmt: Format) -> tuple[NDArray, NDArray, NDArray, NDArray]:
 
 @lru_cache(maxsize=32)
 def _table(fmt: Format, precision: Precision) -> tuple[Terms, NDArray[np.bool_]]:
-    """Return every code of a float format as a term with its class, and a mask of the codes that are NaN or Inf."""
+    """Return the decoded values of all codes of a float format, and a mask of the codes that are NaN or Inf."""
     sign, significand, exponent, classes = _fields(fmt)
     special = ~np.isfinite(classes)
     zero = special | (significand == 0)
@@ -106,7 +106,7 @@ def _table(fmt: Format, precision: Precision) -> tuple[Terms, NDArray[np.bool_]]
 
 
 def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) -> Terms:
-    """Decode operand codes, each in its register container (an unsigned integer), to terms of the same shape.
+    """Decode operand codes, each in its register container (an unsigned integer), to `Terms` of the same shape.
 
     `precision` is the result of :func:`precision_for` for the formats of A and B. `low_bit` is the lowest bit of the
     element in its container; other bits are ignored.

@@ -41,7 +41,7 @@ def _f16_codes(fmt: Format) -> NDArray[np.uint16]:
 
 
 def even_and_odd_pairs(slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split indices of stored fp8 elements of A: bytes 0 and 1 of a register are an even pair, 2 and 3 an odd pair."""
+    """Split indices of stored fp8 elements of A into even pairs (bytes 0, 1 of registers) and odd pairs (2, 3)."""
     odd = (slots >> 1 & 1).astype(bool)
     return slots[~odd], slots[odd]
 

@@ -18,8 +18,8 @@ from .trace import Trace
 
 __all__ = ["fused_step"]
 
-#: Largest number F of alignment bits for sums in 32-bit integers, and number of terms per such sum: an aligned term is
-#: below 2**(F + 2) in units of the last bit kept, so eight terms sum exactly for F up to 26.
+#: With at most 26 alignment bits (F), an int32 holds the sum of eight aligned terms: each term is below 2**(F + 2) in
+#: units of the last bit kept.
 _INT32_ALIGNMENT_BITS, _TERMS_PER_INT32 = 26, 8
 
 
@@ -50,7 +50,7 @@ def fused_step(
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
-    # Results that are NaN or Inf are found first; the exact sum has finite operands only.
+    # Find results that are NaN or Inf first, since the exact sum needs finite operands.
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 
@@ -65,7 +65,7 @@ def fused_step(
 
     # Exact products in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    aligned = np.multiply(a.values, b.values, out=b.values)  # reuse b.values: two arrays exceed the cache
+    aligned = np.multiply(a.values, b.values, out=b.values)  # overwrite b.values: a new array would exceed the cache
     negative = aligned < 0 if numerics.alignment is Alignment.DOWN else None
     aligned *= power_of_two(shift + scale_exponents, precision.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)

@@ -1,4 +1,4 @@
-"""Arithmetic of kinds mxf4 and mxf4nvf4: exact sums of products are scaled, truncated and added, then rounded once.
+"""Arithmetic of kinds mxf4 and mxf4nvf4: exact sums of products are scaled, truncated and added; D is rounded once.
 
 ``trunc`` is that of :mod:`~sptc.golden.fused`::
 
@@ -30,12 +30,12 @@ def grouped_step(
     scales: Scales,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Add the scaled sums of one step to the accumulator, round once, and return the new accumulator.
+    """Add the scaled sums of products of one step to the accumulator, round once, and return the new accumulator.
 
     The parameters are those of :func:`~sptc.golden.fused.fused_step`, but the elements are e2m1, and each group of 16
     products has block scales, shape (products / 16, ...). `numerics` also gives the number of products per sum.
     """
-    # Results that are NaN or Inf are found first; the exact sum has finite operands only.
+    # Find results that are NaN or Inf first, since the exact sum needs finite operands.
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 
@@ -54,7 +54,7 @@ def grouped_step(
         late = np.where(participates, largest, c_exponents).max(axis=0) > c_exponents
     np.maximum(e_max, c_exponents, out=e_max, where=~late)
 
-    # Exact scaled sums in units of the last bit kept, 2**(e_max - F)
+    # Exact scaled sums of products, in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
     aligned = products.sum(axis=1) * significands  # Each sum of products is a multiple of 1/4 up to 576: exact in f32.
     aligned *= power_of_two(exponents + shift, WIDE.value)

@@ -1,4 +1,4 @@
-"""Arithmetic of integer instructions: the exact sum, then one clamp or wrap to 32 bits."""
+"""Arithmetic of integer instructions: an exact sum, which is clamped or wrapped to 32 bits once."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -60,7 +60,7 @@ def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operan
 def traced(
     instruction: Instruction, arch: str, operands: MatrixOperands, changed: Numerics | None = None
 ) -> tuple[NDArray, list[Step]]:
-    """Return D, and all steps in order with their traces. The parameters are those of :func:`multiply`.
+    """Return D, and all steps in order with traces of intermediate values. Parameters are those of :func:`multiply`.
 
     `changed` are numerics to use in place of those of `arch`. The rows of a step are the rows of all matrices
     of the batch. Use small batches: every intermediate value is stored.

@@ -19,9 +19,9 @@ def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tupl
     """Return the stored elements of A, candidate elements of B, and the candidate that each stored element selects.
 
     K of the matrices is any multiple of the instruction's k; `mux` is the multiplexer type, ``mux4`` or ``mux3``. The
-    result has the codes of A, shape (stored K, batch * m, 1); candidates as rows, shape (batch * candidates, n): the
-    rows of B and for some metadata a row of zeros, or rows of tf32 elements spliced from two halves; and the number of
-    the row that is multiplied by each stored element, shape (stored K, batch * m).
+    results are: the codes of A, shape (stored K, batch * m, 1); the candidates, shape (batch * candidates, n); and the
+    number of the candidate row that each stored element selects, shape (stored K, batch * m). The candidates are the
+    rows of B. For some metadata, a row of zeros is added, or rows of tf32 elements spliced from two halves replace B.
     """
     a, b, nibbles = operands.a, operands.b, operands.nibbles
     granularity, rule = instruction.granularity, instruction.rule

@@ -21,7 +21,7 @@ def power_of_two(exponents: NDArray[np.int32], dtype: np.dtype) -> NDArray:
 
 
 def special_values(a: Terms, b: Terms, c: NDArray[np.float32], scales: Scales | None) -> NDArray[np.float32] | None:
-    """Return NaN or Inf where an operand makes the output NaN or Inf, else finite numbers; None for finite operands."""
+    """Return NaN or Inf for outputs that operands make NaN or Inf, else finite numbers; None if operands are finite."""
     c_finite = np.isfinite(c)
     nan_scales = None if scales is None else scales.nan
     if a.classes is None and c_finite.all() and (nan_scales is None or not nan_scales.any()):

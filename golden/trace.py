@@ -14,7 +14,7 @@ class Trace:
 
     A term is a product, or a scaled group of 16 products. Arrays have the shape of the accumulator; arrays of terms
     have an axis of terms in front. A term that is zero, NaN or Inf does not participate in the maximum of the
-    exponents; a group whose sum cancels to zero does.
+    exponents; a group whose sum cancels to zero participates.
     """
 
     #: Exponents of the terms, not normalised, plus exponents of block scales, shape (terms, ...). Valid only for terms
@@ -22,16 +22,16 @@ class Trace:
     exponents: NDArray[np.int32]
     #: Mask of terms whose exponents count in the largest exponent e_max, shape (terms, ...).
     participates: NDArray[np.bool_]
-    #: Exponents of the accumulator. Valid only where the accumulator counts in e_max.
+    #: Exponents of the accumulator. Valid only where the accumulator counts in the largest exponent e_max.
     c_exponents: NDArray[np.int32]
-    #: Largest exponent (e_max) of terms, accumulator and the floor e_zero, to which all terms are aligned.
+    #: Largest exponent (e_max) of the terms, accumulator and lower bound e_zero. All terms are aligned to e_max.
     e_max: NDArray[np.int32]
     #: Terms, shape (terms, ...), and accumulator in units of the last bit kept, 2**(e_max - F), before truncation.
     #: Exact, except that :data:`~sptc.golden.decode.NARROW` terms below 2**-126 of a unit may be inexact or zero.
     aligned: NDArray
     c_aligned: NDArray[np.float64]
-    #: Terms (int32 or float) and accumulator as integers in the same unit, truncated toward zero or rounded as
-    #: `Numerics.alignment` states.
+    #: Terms (int32 or float) and accumulator as integers in units of the last bit kept, truncated toward zero or
+    #: rounded as `Numerics.alignment` states.
     truncated: NDArray
     c_truncated: NDArray[np.float64]
     total: NDArray[np.float64]  #: Value of the exact sum of truncated terms and truncated accumulator
@@ -42,7 +42,7 @@ class Trace:
 
     @property
     def c_participates(self) -> NDArray[np.bool_]:
-        """Mask of accumulators whose exponents count in e_max: those that are finite and not zero."""
+        """Mask of accumulators that count in the largest exponent e_max: those that are finite and not zero."""
         return self.c_aligned != 0
 
     @property

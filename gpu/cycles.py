@@ -28,19 +28,21 @@ __all__ = [
     "written",
 ]
 
-#: Numbers of iterations of a short and of a long run. The difference of their cycles excludes start and end of a run.
+#: Numbers of loop iterations in a short and in a long run. The difference between the cycles of the two runs excludes
+#: the fixed cost of a run.
 _TIMES = (64, 192)
 _RUNS = 5
 #: Number of tensor cores of an SM. Each tensor core serves a fourth of the warps.
 _TENSOR_CORES = 4
 _WARPGROUP = 4
 _LANES = 32
-#: Values of N of ``wgmma`` that are measured; largest N whose accumulators fit into the registers of three warpgroups;
-#: and N whose 16-bit elements fill one row of a 128-byte swizzle pattern.
+#: Values of N for which ``wgmma`` is measured.
 _SIZES = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
+#: Largest N whose accumulators fit into the registers of three warpgroups, and N whose 16-bit elements fill one row of
+#: a 128-byte swizzle pattern.
 _SMALL, _PATTERN = 128, 64
-#: Element formats that are measured. All other formats differ from one of them only in signedness, or in the split
-#: between exponent and fraction.
+#: Element formats whose instructions are measured. Every other format differs from one of these formats only in
+#: signedness, or in the split between exponent and fraction.
 ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
 #: Column names of the CSV table of cycles.
 COLUMNS = (
@@ -55,8 +57,8 @@ class Cycles:
 
     loop: Loop
     beside: Loop | None  #: Loop that ran concurrently on other warps
-    #: Cycles from one instruction to the next on a tensor core; for ``wgmma``, which occupies all tensor cores, on the
-    #: SM. Infinite if the concurrent loop prevented all instructions.
+    #: Cycles from one instruction to the next on one tensor core (``wgmma``: on all tensor cores of an SM together).
+    #: Infinite if the concurrent loop prevented all instructions of this loop.
     cycles: float
 
 
@@ -107,7 +109,7 @@ def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
 
 
 def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loop, Loop]]:
-    """Yield pairs of loops to run concurrently: one warpgroup repeats ``wgmma.sp``, another ``mma`` (f16 to f32)."""
+    """Yield pairs of loops to run concurrently: one warpgroup repeats ``wgmma.sp``, one ``mma``, both f16 to f32."""
     selected = [i for i in instructions if i.a.name == "f16" and i.d.name == "f32"]
     warps = [i for i in selected if i.family == "mma" and i.stored_k * i.container_bits == 8 * _LANES]
     warps = [i for i in warps if i.sparse != "sp::ordered_metadata"]
@@ -117,9 +119,9 @@ def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loo
 
 
 def measure(loop: Loop, beside: Loop | None = None) -> tuple[Cycles, ...]:
-    """Measure the cycles of a loop and of a concurrent loop on other warps. Return the medians of a few runs.
+    """Measure the cycles of a loop, and of an optional concurrent loop on other warps. Return medians of a few runs.
 
-    Raise a `BackendError` if there is no GPU, or it cannot run the loops.
+    Raise a `BackendError` if there is no GPU, or the GPU cannot run the loops.
     """
     gpu, cupy, instruction = device(), load_cupy(), loop.instruction
     loops = [loop, *([beside] if beside else [])]
@@ -135,7 +137,7 @@ def measure(loop: Loop, beside: Loop | None = None) -> tuple[Cycles, ...]:
 
 
 def _runs(cupy: Any, text: str, warps: int) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return cycle and iteration counts of each warp in a short and in a long run, for a few repetitions."""
+    """Return the cycle and iteration counts of each warp for a few pairs of a short and a long run."""
     function = load_kernel(text, ENTRY)
     counts = cupy.zeros((warps, WORDS), cupy.uint64)
     results = cupy.zeros((warps, _LANES), cupy.uint32)

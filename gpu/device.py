@@ -49,7 +49,7 @@ def device() -> Device:
         cuda = cupy.cuda.runtime.driverGetVersion()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         reason = str(error)
-    if reason:  # The error is raised outside the handler, since a chained CuPy error may not be picklable.
+    if reason:  # Raise the error outside the except clause, since a chained CuPy error may not be picklable.
         raise BackendError(f"back end 'cuda' finds no NVIDIA GPU ({reason})")
     name, arch = properties["name"].decode(), f"sm_{properties['major']}{properties['minor']}"
     if arch not in ARCHITECTURES:
@@ -97,7 +97,7 @@ def _function(instruction: Instruction, arch: str, immediates: Immediates) -> An
 
 
 def load_kernel(text: str, entry: str) -> Any:
-    """Let the GPU driver assemble PTX text, and return the kernel, which can be launched."""
+    """Let the GPU driver assemble PTX text, and return the kernel `entry`, which can be launched."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(text, encoding="ascii")
@@ -107,8 +107,8 @@ def load_kernel(text: str, entry: str) -> Any:
 
 
 def load_cupy() -> Any:
-    """Import and return CuPy, which the extra ``cuda`` installs."""
+    """Import and return CuPy, which the extra ``cuda`` of this package installs."""
     try:
         return importlib.import_module("cupy")
     except ImportError as error:
-        raise BackendError(f"back end 'cuda' needs CuPy, which extra 'cuda' installs ({error})") from None
+        raise BackendError(f"back end 'cuda' needs CuPy, which the extra 'cuda' of sptc installs ({error})") from None

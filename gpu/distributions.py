@@ -17,11 +17,12 @@ _WORD, _LANES = 32, 32
 
 
 def numbers(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.uint32]:
-    """Draw random numbers from a distribution. Return their codes, rounded to nearest.
+    """Draw random numbers from a distribution. Return their codes in the format `fmt`, rounded to nearest.
 
     The distributions are ``zeros``; ``ones``; ``normal``: variance 1; ``positive``: magnitudes of ``normal``;
     ``small``: ``normal`` times 2**-12 to 2**0; ``half``: ``normal``, with half of the numbers zero; and ``bits``:
-    random bits, but 0 as the highest exponent bit of a float. Integer formats have 32 times the other numbers.
+    random bits, but 0 as the highest exponent bit of a float. For integer formats, all numbers but ``bits`` are
+    multiplied by 32 before they are rounded.
     """
     if distribution == "bits":
         free = (1 << fmt.bits) - 1 if fmt.is_integer else (1 << fmt.bits) - 1 & ~(1 << fmt.bits - 2)
@@ -50,7 +51,7 @@ def numbers(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.rand
 
 
 def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Generator) -> NDArray[np.uint32]:
-    """Return random operands of a kernel as words in the layout of :func:`~sptc.gpu.loops.given_words`.
+    """Return random operands of a kernel as 32-bit words in the layout of :func:`~sptc.gpu.loops.given_words`.
 
     For ``mma``, every second A is the preceding A with inverted signs. A and B have distributions from
     :data:`DISTRIBUTIONS`. The metadata is ``"random"`` (defined nibbles only) or ``"fixed"``; it is ignored for dense
@@ -66,7 +67,7 @@ def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Gen
         return _packed(numbers(fmt, kind, (*shape, _WORD // i.container_bits), rng), fmt, i.container_bits)
 
     if i.family == "mma":
-        # Number of registers per set of A and B. In every second set, A is that of the preceding set, signs inverted.
+        # Number of registers of one set of A and B. Every second set has the A of the set before, with inverted signs.
         each = a_registers + b_fragment(i).registers
         for first in range(0, loop.operands * each, each):
             a, b = np.split(of_threads[first : first + each], [a_registers])

@@ -1,7 +1,7 @@
-"""Measure the energy of instructions on the GPU of this machine, in pJ per kept product.
+"""Measure the energy of instructions on the GPU of this machine, in pJ per product of a stored element of A.
 
-A product is kept if its element of A is stored. Some SMs repeat a loop on random operands for about a second, while
-NVIDIA's energy counter is read. The baseline, the power of the GPU while warps of these SMs sleep, is subtracted. It
+Such a product is called a kept product. Some SMs repeat a loop on random operands for about a second, while NVIDIA's
+energy counter is read. The baseline, the power of the GPU while warps of these SMs sleep, is subtracted. The baseline
 depends on temperature and is therefore measured between the loops. The result includes all parts that an instruction
 uses: register file or shared memory, tensor cores, accumulators.
 """
@@ -28,11 +28,11 @@ COLUMNS = (
     *("instruction", "a_from", "accumulators", "a", "b", "metadata", "sms", "clock_mhz", "temperature", "watts"),
     *("baseline_watts", "kept_mac_per_cycle_sm", "pj_per_kept_mac"),
 )
-#: Operand distributions for most formats; f16, and s8 of ``mma``, are measured with all distributions.
+#: Operand distributions that are measured for most formats. All distributions are measured for f16, and for s8 ``mma``.
 _FEW = ("zeros", "normal", "bits")
 _LANES, _WARPGROUP, _WARPS = 32, 4, 8
-#: Number of iterations of a trial run that measures the time per iteration, and seconds between the start of a loop and
-#: the first reading of its energy.
+#: Number of iterations of a trial run that measures the time per iteration, and time in seconds between the start of a
+#: loop and the first reading of the energy counter.
 _TRIAL, _SETTLING = 2000, 0.25
 #: Maximum time in seconds between two updates of a working energy counter.
 _LONGEST_STEP = 5.0
@@ -45,10 +45,10 @@ class Work:
     """A loop of instructions for an energy measurement, with the distributions of its operands."""
 
     loop: Loop
-    #: Distributions of A and B, keys in :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
+    #: Distributions of A and B, names in :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
     a: str
     b: str
-    #: How metadata is drawn: ``"random"`` (defined nibbles only) or ``"fixed"``. Ignored for dense instructions.
+    #: Metadata: ``"random"`` (random defined nibbles) or ``"fixed"`` (one defined nibble). Ignored without sparsity.
     metadata: str = "random"
 
 
@@ -60,14 +60,14 @@ class Energy:
     sms: int  #: Number of SMs that run the loop of instructions
     clock: float  #: SM clock frequency in MHz, from the SM's cycle counter
     temperature: int  #: Temperature of the GPU during the loop, in degrees Celsius
-    #: Power of the whole GPU in W: during the loop, and as baseline with sleeping warps.
+    #: Power of the whole GPU in W: while the loop runs, and while warps of the same SMs sleep (the baseline).
     watts: float
     baseline: float
-    rate: float  #: Number of kept products that one SM computes per cycle
+    rate: float  #: Number of kept products (products of stored elements of A) per SM and cycle
 
     @property
     def picojoules(self) -> float:
-        """Energy per kept product above the baseline, in pJ."""
+        """Energy above the baseline, in pJ per kept product (product of a stored element of A)."""
         return 1e6 * (self.watts - self.baseline) / (self.rate * self.clock * self.sms)
 
 
@@ -115,7 +115,7 @@ class Meter:
     """Runs loops on some SMs and measures the GPU's power. Each measurement takes a given number of seconds.
 
     The SMs in use, one CTA each, must be few enough that the GPU does not reach its power limit. Raise a `BackendError`
-    if there is no GPU, its energy counter cannot be read, or it has fewer SMs.
+    if there is no GPU, its energy counter cannot be read, or the GPU has fewer than `sms` SMs.
     """
 
     def __init__(self, sms: int, seconds: float) -> None:
@@ -123,13 +123,13 @@ class Meter:
         runtime = self._cupy.cuda.runtime
         there = runtime.getDeviceProperties(runtime.getDevice())["multiProcessorCount"]
         if sms > there:
-            raise BackendError(f"the GPU, {self._gpu.name}, has {there} SMs, not {sms}")
+            raise BackendError(f"the GPU, {self._gpu.name}, has only {there} SMs, but {sms} SMs are requested")
         self._sms, self._seconds = sms, seconds
 
     def measure(self, works: Sequence[Work], rng: np.random.Generator) -> Iterator[Energy]:
-        """Measure loops in order. Also measure the baseline power before, between and after the loops.
+        """Measure the energy of loops in order. Also measure the baseline power before, between and after the loops.
 
-        The generator draws the operands. Raise a `BackendError` if the GPU cannot run a loop.
+        The generator `rng` draws the operands. Raise a `BackendError` if the GPU cannot run a loop.
         """
         if not works:
             return
@@ -146,7 +146,7 @@ class Meter:
             before = behind
 
     def _run(self, work: Work, rng: np.random.Generator) -> Energy:
-        """Run a loop and measure its energy. The baseline is not measured, and therefore zero in the result."""
+        """Run a loop and measure its energy. The baseline, which is measured separately, is zero in the result."""
         cupy, loop = self._cupy, work.loop
         try:
             function = load_kernel(kernel([loop], self._gpu.arch), ENTRY)
@@ -195,7 +195,7 @@ class Meter:
 
 
 def _kept(loop: Loop) -> int:
-    """Return the number of kept products of one instruction on all warps of the SM."""
+    """Return the number of products of stored elements of A for one instruction on all warps of the SM."""
     i = loop.instruction
     return i.m * i.n * i.stored_k * (loop.warps if i.family == "mma" else loop.warps // _WARPGROUP)
 

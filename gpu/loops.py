@@ -31,14 +31,14 @@ class Loop:
     """A loop of instructions that some warps of an SM execute."""
 
     instruction: Instruction  #: Instruction that the loop repeats, of family ``mma`` or ``wgmma``
-    warps: int  #: Number of warps; for ``wgmma``, four per warpgroup
+    warps: int  #: Number of warps that execute the loop (``wgmma``: four warps per warpgroup)
     accumulators: int = 1  #: Number of independent accumulators of a warp, used in turn
     #: ``mma``: number of sets of A and B registers that a warp uses in turn. Hardware may cache a set that is used
     #: repeatedly.
     operands: int = 1
-    #: Number of instructions per iteration; for ``wgmma``, a commit group. 0: the warps sleep.
+    #: Number of instructions per iteration (``wgmma``: per commit group). If the number is 0, the warps sleep.
     group: int = 8
-    pending: int = 1  #: ``wgmma``: number of commit groups in flight while the next is issued
+    pending: int = 1  #: ``wgmma``: number of commit groups in flight while the next group is issued
     a_from: str = "registers"  #: Location of operand A: ``"registers"`` or ``"shared"``
     #: Swizzle of operands in shared memory, a key of :data:`~sptc.isa.memory.SWIZZLES`.
     swizzle: str = "128B"
@@ -229,9 +229,9 @@ def _zeros(name: str, count: int) -> Iterator[str]:
 
 
 def _operand(loop: Loop, name: str, count: int, first: int) -> Iterator[str]:
-    """Yield code that loads given operands, or that computes small numbers that the assembler cannot predict.
+    """Yield code that loads an operand, or fills its registers with small numbers that the assembler cannot predict.
 
-    The assembler could otherwise merge equal operands or remove zeros.
+    If the assembler knew the numbers, it could merge equal operands or remove zeros.
     """
     yield f".reg .b32 %{name}<{count}>;"
     for number in range(first, first + count):

@@ -31,7 +31,7 @@ class EnergyCounter:
         self.joules()
 
     def joules(self) -> float:
-        """Return the energy in J since the driver was loaded. The counter is updated every few milliseconds."""
+        """Return the energy in J that the GPU has used since its driver was loaded, updated every few milliseconds."""
         energy = ctypes.c_ulonglong()
         self._call("DeviceGetTotalEnergyConsumption", self._device, ctypes.byref(energy))
         return energy.value / 1000

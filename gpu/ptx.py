@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 ENTRY = "run"
-#: First PTX version that has most of the instructions (CUDA 12.8), and first version that has all of them.
+#: First PTX version that has most tensor-core instructions (CUDA 12.8), and first PTX version that has all of them.
 VERSION, _NEWEST_VERSION = "8.7", "9.1"
 _NEWEST_SCALES = 4
 _WORD_BYTES = 4
 #: Architectures with instructions that need an architecture-specific target (``sm_90a``).
 _SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
-#: First PTX version of each target that is newer than :data:`VERSION`.
+#: First PTX version that has the target, for each target that PTX :data:`VERSION` does not have.
 _VERSIONS = {"sm_103a": "8.8", "sm_121a": "8.8", "sm_110a": "9.0"}
 #: Parameters that every kernel has, as PTX text.
 PARAMETERS = """\
@@ -91,7 +91,7 @@ def _thread() -> Iterator[str]:
     yield "mov.u32 %local, %tid.x;"
     yield "mad.lo.u32 %thread, %cta, %size, %local;"
     yield "ld.param.u32 %limit, [threads];"
-    # Only whole warps exit here, since all threads of a warp belong to one case.
+    # Only whole warps exit at this branch, since all threads of a warp belong to one case.
     yield "setp.ge.u32 %outside, %thread, %limit;"
     yield "@%outside bra done;"
 
@@ -169,7 +169,7 @@ def _warpgroup(instruction: Instruction, immediates: Immediates) -> Iterator[str
 
 
 def copied_image(threads: int) -> Iterator[str]:
-    """Yield code that copies the CTA's image into shared memory, and makes it visible to the async proxy."""
+    """Yield code that copies the operands of a CTA into shared memory, and makes them visible to the async proxy."""
     yield ".reg .b32 %word, %shared;"
     yield "mov.u32 %first, image;"
     yield "ld.param.u32 %bytes, [image_bytes];"
@@ -193,7 +193,7 @@ def copied_image(threads: int) -> Iterator[str]:
 
 
 def moved_descriptors(names: tuple[str, ...]) -> Iterator[str]:
-    """Yield code that adds the image's address in 16-byte units to the start address field of descriptors."""
+    """Yield code that adds the address of the operands in shared memory, in 16-byte units, to the given descriptors."""
     yield "shr.u32 %first, %first, 4;"
     yield "cvt.u64.u32 %start, %first;"
     for name in names:

@@ -30,7 +30,8 @@ __all__ = ["FORMAT", "Gpu", "RecordError", "driver_version", "main", "packed", "
 #: Kernels and operands as text, which `sptc gpu pack` inserts.
 PACK = ""
 FORMAT = "sptc gpu record 1"
-#: Maximum size of the results file in bytes. Result words that do not fit are omitted, expected results first.
+#: Maximum size of the results file in bytes. Result words that do not fit are omitted: first those of
+#: expected results.
 _MOST_BYTES = 5_000_000
 _MAJOR, _MINOR, _DYNAMIC_SHARED = 75, 76, 8
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
@@ -57,7 +58,7 @@ def unpacked(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def driver_version(kernel_module: Path) -> str:
-    """Return the version of the GPU's driver that its kernel module reports, or empty if it reports none."""
+    """Return the version of the GPU driver in the file `kernel_module`, or an empty string if the file has none."""
     try:
         match = re.search(r" (\d+\.[\d.]+) ", kernel_module.read_text(encoding="utf-8"))
     except OSError:
@@ -103,7 +104,7 @@ class Gpu:
         self._call("cuCtxSetCurrent", context)
 
     def run(self, row: dict[str, Any], text: str, operands: dict[str, Any]) -> Any:
-        """Run one kernel and return D, uint32 of shape (row["words"],). Raise a `RecordError` if it does not run."""
+        """Run one kernel and return D, uint32 of shape (row["words"],). Raise a `RecordError` if the kernel fails."""
         try:
             return self._run(row, text, operands)
         except RecordError:
@@ -137,7 +138,7 @@ class Gpu:
         return d
 
     def _copied(self, array: Any, held: list[ctypes.c_uint64]) -> ctypes.c_uint64:
-        """Copy an array to the GPU and return its address. Return 0 for None."""
+        """Copy an array to the GPU and return its address in GPU memory, or 0 if the array is None."""
         place = ctypes.c_uint64()
         if array is not None:
             array = np.ascontiguousarray(array)

@@ -17,12 +17,13 @@ RANGE = 8
 #: Number of columns of tensor memory. The kernel allocates all of them.
 _COLUMNS = 512
 _RANGE_BYTES, _LANES, _WARP_LANES = 4 * RANGE, 128, 32
-#: Maximum number of tests of the barrier, each of some microseconds. If all fail, the kernel stores D as it then is.
+#: Maximum number of tests of the barrier, each of some microseconds. If all tests fail, the kernel stores an
+#: unfinished D.
 _TRIES = 1 << 20
 
 
 def ranges_of(addresses: Mapping[str, int], n: int) -> tuple[list[int], list[int]]:
-    """Return two lists of the first columns of 8-column ranges: ranges of D; ranges of metadata and block scales."""
+    """Return the first column of each 8-column range: a list for D, and a list for metadata and block scales."""
     d = [addresses["d"] + column for column in range(0, n, RANGE)]
     return d, [addresses[name] for name in ("e", "scale_a", "scale_b") if name in addresses]
 
@@ -129,7 +130,7 @@ def _meet(opcode: Opcode) -> Iterator[str]:
 
 
 def _range_place(name: str, number: int, count: int) -> Iterator[str]:
-    """Yield code that computes the address of the words that a thread loads or stores."""
+    """Yield code that computes the address in global memory of the words of a range that a thread loads or stores."""
     yield f"mad.lo.u32 %offset, %cta, {count}, {number};"
     yield f"mad.lo.u32 %offset, %offset, {_LANES}, %local;"
     yield f"ld.param.u64 %address, [{name}];"

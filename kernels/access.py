@@ -34,13 +34,13 @@ def space_of(ins: Instruction) -> str:
 
 
 def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: int) -> tuple[Places, int, int]:
-    """Check the qualifiers of a load or store. Return its addresses, its bytes per thread, and the bytes per access."""
+    """Check a load or store. Return a function for the addresses, the bytes per thread, and the bytes per access."""
     count = 1
     for word in ins.words[1:-1]:
         if word in _VECTORS:
             count = _VECTORS[word]
         elif word.split("::")[0] not in _SPACES and word not in _HINTS:
-            raise not_modelled(ins, f"the qualifier '.{word}'")
+            raise not_modelled(ins, f"the qualifier '.{word}' is not supported")
     size = size_of(ins.words[-1])
     if registers != count or size > 8:
         raise not_modelled(ins, "the instruction has a wrong number of registers, or elements of more than 64 bits")
@@ -101,7 +101,7 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
     type_ = words[-1]
     if not name or type_ not in TYPES:
         raise not_modelled(ins)
-    # In global memory, an f32 addition flushes subnormal values to zero. In shared memory it does not.
+    # An atomic f32 addition flushes subnormal values to zero in global memory, but not in shared memory.
     functions = {
         space: reduction(name, type_, flush=name == "add" and space == "global") for space in ("global", "shared")
     }
@@ -140,7 +140,7 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     except InstructionError as error:
         raise not_modelled(ins, str(error)) from None
     if move.source:
-        raise not_modelled(ins, "the instruction moves padded formats")
+        raise not_modelled(ins, "matrices of padded formats are not supported")
     is_load = move.opcode == "ldmatrix"
     registers, address = ins.operands if is_load else ins.operands[::-1]
     numbers, places = machine.register_numbers(registers), machine.places(address, "shared", ins, ROW_BYTES)
@@ -149,8 +149,8 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     where = matrix_move_map(move)
     every_lane = where.address_lanes.size == _WARP
     gives_row: Mask = None if every_lane else np.isin(machine.thread_numbers % _WARP, where.address_lanes)
-    # Index maps between registers and rows: `in_rows` has for each element of each register its index in the rows,
-    # `in_registers` for each element of the rows its index in the registers.
+    # Index maps between registers and rows of shared memory: for each element of the registers, `in_rows` has its index
+    # in the rows; for each element of the rows, `in_registers` has its index in the registers.
     size = move.container_bits // 8
     of_row = where.address_lanes.size // move.matrices * where.matrices + where.rows
     elements = (of_row * ROW_BYTES + where.row_low_bits // 8) // size

@@ -43,7 +43,7 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
     if type_ in _FLOATS:
         return float_step(machine, ins)
     if unknown := [word for word in qualifiers[:-1] if word not in _KNOWN]:
-        raise not_modelled(ins, f"the qualifier '.{unknown[0]}'")
+        raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     if name in ("mul", "mad"):
         return _product(machine, ins, type_)
     result = "u32" if name in ("popc", "clz") else type_
@@ -62,8 +62,8 @@ def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
     return operation(machine, ins, product, [type_, type_], result)
 
 
-#: For each opcode: the function that computes results, and operand types as letters. Letter t is the type in the
-#: opcode; b, u and p are b32, u32 and pred.
+#: For each opcode: the function that computes results, and the type of each source operand as a letter. Letter t is
+#: the type in the opcode; b, u and p are b32, u32 and pred.
 _FORMS: dict[str, tuple[Function, str]] = {
     "shl": (integers.shift_left, "tu"), "shr": (integers.shift_right, "tu"), "lop3": (integers.lookup, "tttu"),
     "prmt": (integers.permuted, "bbu"), "bfe": (integers.extracted, "tuu"), "bfi": (integers.inserted, "ttuu"),
@@ -76,7 +76,7 @@ def _mixed(machine: Machine, ins: Instruction) -> Step:
     words = ins.words
     types = {"t": words[-1], "b": "b32", "u": "u32", "p": "pred"}
     if words[0] == "prmt" and len(words) > 2:
-        raise not_modelled(ins, "the permutation has a mode")
+        raise not_modelled(ins, "byte permutations with a mode are not supported")
     shift = words[0] == "shf"
     function, letters = (integers.funnel("l" in words, "clamp" in words), "bbu") if shift else _FORMS[words[0]]
     return operation(machine, ins, function, [types[letter] for letter in letters], "b32" if shift else words[-1])

@@ -20,13 +20,13 @@ def element_type(value: Any) -> str:
 
 
 class Memories:
-    """Buffers of the arrays and tensors that a launch takes. A tensor that is passed twice has one buffer."""
+    """Buffers of the array and tensor arguments of a launch. A tensor that is passed twice has one buffer."""
 
     def __init__(self) -> None:
         self._arrays: dict[int, tuple[Any, NDArray]] = {}
 
     def array(self, value: Any) -> NDArray:
-        """Return an array unchanged. Return the memory of a tensor as an array of integers of the same width.
+        """Return an array unchanged, or the memory of a tensor as an array of integers as wide as its elements.
 
         Raises
         ------

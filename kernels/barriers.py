@@ -16,23 +16,23 @@ from .program import Address, Instruction, Operand, Sink
 __all__ = ["Barriers", "barrier_step", "barriers", "wait_step"]
 
 _BYTES = 8
-#: Function of a mask of threads: executes a barrier instruction, and returns a mask of the threads that may continue.
+#: Function that executes a barrier instruction for a mask of threads, and returns a mask of those that may continue.
 WaitStep = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 
 
 class Barriers:
-    """State of all ``mbarrier`` objects of a machine, indexed by the object's byte offset in shared memory / 8."""
+    """State of all ``mbarrier`` objects of a batch of CTAs. Their index is their byte offset in shared memory / 8."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         count = machine.shared.size // _BYTES
         #: Parity of the current phase of each ``mbarrier``.
         self.phase = np.zeros(count, np.int64)
-        #: Arrivals that the current phase of each ``mbarrier`` still expects, and arrivals per phase. The value is -1
-        #: where no ``mbarrier`` is initialised.
+        #: Number of arrivals that the current phase of each ``mbarrier`` still expects, and number of arrivals per
+        #: phase. Both numbers are -1 where no ``mbarrier`` is initialised.
         self.pending = np.full(count, -1, np.int64)
         self.expected = np.full(count, -1, np.int64)
-        #: Bytes that the current phase of each ``mbarrier`` still expects.
+        #: Number of bytes that the current phase of each ``mbarrier`` still expects.
         self.bytes = np.zeros(count, np.int64)
 
     def initialise(self, places: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
@@ -45,26 +45,26 @@ class Barriers:
         self.require(places, ins)
         np.subtract.at(self.pending, places, counts)
         if (self.pending[places] < 0).any():
-            raise self.machine.fault(ins, "more arrivals at an mbarrier than its phase expects")
+            raise self.machine.fault(ins, "an mbarrier gets more arrivals than its phase expects")
         self.settle(places)
 
     def expect(self, places: NDArray[np.int64], octets: NDArray[np.int64], ins: Instruction) -> None:
-        """Add to the number of bytes that the current phase of an ``mbarrier`` expects."""
+        """Add `octets` to the number of bytes that the current phase of each ``mbarrier`` expects."""
         self.require(places, ins)
         np.add.at(self.bytes, places, octets)
 
     def complete(self, place: int, octets: int, ins: Instruction) -> None:
-        """Subtract the bytes that arrived from the bytes that the current phase of an ``mbarrier`` expects."""
+        """Subtract `octets` copied bytes from the number of bytes that the current phase of an ``mbarrier`` expects."""
         self.expect(np.array([place]), np.array([-octets]), ins)
         self.settle(np.array([place]))
 
     def require(self, places: NDArray[np.int64], ins: Instruction) -> None:
         """Raise an error unless every index refers to an initialised ``mbarrier``."""
         if (self.expected[places] < 0).any():
-            raise self.machine.fault(ins, "there is no mbarrier at this address: mbarrier.init has not initialised it")
+            raise self.machine.fault(ins, "no mbarrier.init has initialised an mbarrier at this address")
 
     def unfinished(self) -> list[str]:
-        """Return a sentence that lists pending arrivals and bytes of each ``mbarrier`` phase that has begun."""
+        """Return a sentence with the pending arrivals and bytes of each ``mbarrier`` whose phase has begun."""
         begun = (self.expected > 0) & ((self.pending != self.expected) | (self.bytes != 0))
         size = self.machine.shared_bytes
         return [
@@ -143,7 +143,7 @@ def barrier_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def wait_step(machine: Machine, ins: Instruction) -> WaitStep:
-    """Return a function for ``mbarrier.try_wait`` and ``test_wait``: threads whose phase is complete continue.
+    """Return a function that executes ``mbarrier.try_wait`` or ``test_wait``: threads whose phase is complete continue.
 
     All other threads wait, so that the predicate result of the instruction is true in every thread that reads it.
     """

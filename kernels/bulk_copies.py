@@ -35,10 +35,10 @@ class Box:
     """Bytes in global memory that one bulk copy moves: a box of a tensor, or consecutive bytes."""
 
     octets: int  #: number of bytes that the copy moves
-    element: str  #: PTX type of the elements, which reductions combine
+    element: str  #: PTX type of the elements, used by reductions
     piece: int  #: bytes per piece of the box; each piece is contiguous in global memory
-    offsets: NDArray[np.int64]  #: offset of each piece in global memory
-    inside: NDArray[np.bool_]  #: whether the tensor contains each piece
+    offsets: NDArray[np.int64]  #: offset in bytes of each piece in global memory
+    inside: NDArray[np.bool_]  #: whether each piece of the box lies inside the tensor
     swizzle: str = "none"  #: swizzle mode of the bytes in shared memory
     fill: int = 0  #: value of each byte outside the tensor
 
@@ -65,7 +65,7 @@ class Box:
         return data
 
     def write(self, memory: GlobalMemory, data: NDArray, operation: str | None) -> None:
-        """Write the bytes that lie inside the tensor, or combine them with the old bytes by a reduction."""
+        """Write those bytes of `data` that lie inside the tensor, or combine them with the old bytes by a reduction."""
         pieces, places = memory.views[self.piece], self.offsets[self.inside] // self.piece
         new = data.view(pieces.dtype)[self.inside]
         if operation:
@@ -76,7 +76,7 @@ class Box:
 
 
 def any_copy_step(machine: Machine, ins: Instruction) -> Step:
-    """Return a function that executes a bulk or another asynchronous copy, or commits copies or waits for them."""
+    """Return a function that executes a bulk or non-bulk ``cp`` instruction: a copy, a commit, a wait or a prefetch."""
     words = ins.words
     if "bulk" not in words:
         return copy_step(machine, ins)
@@ -86,7 +86,7 @@ def any_copy_step(machine: Machine, ins: Instruction) -> Step:
     if "prefetch" in words:
         return lambda mask: None
     if any(word.startswith(("im2col", "tile::")) for word in words):
-        raise not_modelled(ins, "only tile mode is modelled")
+        raise not_modelled(ins, "of tensor copies, only the mode '.tile' is modelled")
     order = [word.split("::")[0] for word in words if word.split("::")[0] in ("shared", "global")]
     if order == ["shared", "global"]:
         return _load(machine, ins)
@@ -96,9 +96,9 @@ def any_copy_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Operand]) -> Callable[[int], Box]:
-    """Return a function that takes a thread and returns the bytes in global memory that the thread's copy moves.
+    """Return a function that takes a thread and returns the box in global memory that the thread's copy moves.
 
-    For a copy without a tensor map, remove its size from `rest`, where it is the first operand.
+    For a copy without a tensor map, also remove the size operand, which is the first operand in `rest`.
     """
     if not isinstance(operand, Address):
         raise not_modelled(ins)
@@ -164,7 +164,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 def _fill(machine: Machine, ins: Instruction, box: Box, places: list[int], slots: list[int]) -> None:
     """Write copied bytes to the shared memory of one or more CTAs, and count them at an ``mbarrier`` of each CTA."""
     data = box.read(machine.memory).view(np.complex128)
-    # The checker needs the source addresses only of copies without swizzle, whose tiles may lack core matrices.
+    # The checker compares source addresses only for copies without swizzle, whose tiles may lack core matrices.
     compared = machine.checker and machine.checker.tiles and box.swizzle == "none"
     origins = box.words() if compared else None
     for place, slot in zip(places, slots, strict=True):
@@ -183,7 +183,7 @@ def _check_tile(machine: Machine, ins: Instruction, place: int, octets: int, thr
         if number % unit:
             raise machine.fault(ins, f"the {what} is not a multiple of {unit} bytes", thread)
     if machine.launch.cluster_size == 1 and not 0 <= start <= machine.shared_bytes - octets:
-        raise machine.fault(ins, f"a copy of {octets} bytes outside of shared memory", thread)
+        raise machine.fault(ins, f"a copy of {octets} bytes is not inside shared memory", thread)
 
 
 def _rows(machine: Machine, place: int, box: Box) -> NDArray[np.int64]:
@@ -225,7 +225,7 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
 
 
 def map_step(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``tensormap``: replace a field of a tensor map, or copy a map from shared to global memory."""
+    """Execute ``tensormap``: replace a field of a tensor map, or copy a tensor map from shared to global memory."""
     words = ins.words
     if words[1] == "cp_fenceproxy":
         to, origin = (machine.places(operand, space, ins, 16)
@@ -243,7 +243,7 @@ def map_step(machine: Machine, ins: Instruction) -> Step:
     start, size, count = FIELDS[words[3]]
     number = ins.operands[1] if len(ins.operands) > 2 else Immediate(0)
     if not isinstance(number, Immediate) or not 0 <= number.value < count:
-        raise not_modelled(ins, "the field index is not a constant in the accepted range")
+        raise not_modelled(ins, "the index of the field must be a constant in the range of the field")
     target, read = machine.places(ins.operands[0], space_of(ins), ins, 16), machine.reader(ins.operands[-1], words[-1])
     offset = start + size * number.value
 

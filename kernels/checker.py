@@ -28,31 +28,31 @@ __all__ = ["Checker"]
 _WARP, _WORD = 32, 4
 #: Warp number in the record of a word that was never written or read.
 _NOBODY = -1
-#: Limit for the number of recorded accesses. Above it, accesses that are no longer the last access to any word are
-#: dropped.
+#: Limit for the number of recorded accesses. Above this limit, accesses that are no longer the last access to any word
+#: are dropped.
 _MOST_ACCESSES = 1 << 22
 #: Initial number of accesses for which the table of accesses has space.
 _FIRST_ACCESSES = 1 << 10
 
 
 class Checker:
-    """Vector clocks of the warps of a machine, and the last writer of each word of shared memory."""
+    """Vector clocks of the warps of a batch of CTAs, and the last writer of each word of shared memory."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        #: Number of warps per cluster. The clock of each warp has one component for every warp of the cluster.
+        #: Number of warps per cluster. The vector clock of each warp has one component for every warp of the cluster.
         self.warps = machine.threads * machine.launch.cluster_size // _WARP
-        # A clock has two components after those of the warps: for writes of the asynchronous proxy, and for tcgen05.
+        # A vector clock has one component for each warp, one for writes of the asynchronous proxy, and one for tcgen05.
         shape = (machine.ctas // machine.launch.cluster_size, self.warps, self.warps + 2)
-        #: First clock of each warp: times up to which it has seen the accesses of all warps. Second clock of each warp:
-        #: times up to which the asynchronous proxy sees their writes.
+        #: Two vector clocks of each warp. Clock `seen`: time up to which the warp has seen the accesses of each warp.
+        #: Clock `fenced`: time up to which the asynchronous proxy sees the writes of each warp.
         self.seen, self.fenced = self.clocks = np.zeros((2, *shape), np.int32)
         self.seen[:, np.arange(self.warps), np.arange(self.warps)] = 1
         #: Number of the last ``tcgen05`` instruction whose completion each warp has observed.
         self.done = self.seen[..., self.warps + 1]
         self.tensor_cores: TensorOrder | None = None
         words = machine.shared.size // _WORD
-        #: Access number of the last write to each word of shared memory, and of its last read by threads.
+        #: Access number of the last write, and of the last read by threads, of each word of shared memory.
         self.last = {verb: views(np.zeros(words, np.uint32)) for verb in ("wrote", "read")}
         #: Warp (or proxy), time and line of each access, indexed by the access number. Number 0 means no access.
         self.accesses = np.full((3, _FIRST_ACCESSES), _NOBODY, np.int32)
@@ -61,14 +61,15 @@ class Checker:
         #: warps have seen all reads. Later accesses must be checked.
         self.settled = {"wrote": 0, "read": 0}
         self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
-        #: Number of unfinished copies or multiplications that may read or write each word, and line of the latest.
+        #: For each word of shared memory: number of unfinished copies or multiplications that may read or write the
+        #: word, and line of the latest of them.
         self.in_flight = {name: views(np.zeros(words, np.uint16)) for name in ("read", "write")}
         self.in_flight_line = {name: views(np.zeros(words, np.uint32)) for name in ("read", "write")}
-        #: Number of memory cells that unfinished work may still read, and number that it may still write.
+        #: Number of cells (of 1, 2 or 4 words) that unfinished work may still read, and number that it may still write.
         self.flying = {"read": 0, "write": 0}
         #: First part of the opcode (before the first dot) of the instruction at each line.
         self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}
-        #: First and second clock that arriving threads stored at each barrier.
+        #: Vector clocks `seen` and `fenced` that arriving threads have stored at each barrier.
         self.left: dict[Any, NDArray[np.int32]] = defaultdict(lambda: np.zeros((2, self.warps + 2), np.int32))
         self.bulk_time = 0
         #: Record of the copies to shared memory. It is None if the kernel has no ``wgmma`` descriptors to compare the
@@ -111,7 +112,7 @@ class Checker:
         self.accesses[:, : len(kept)], self.count = self.accesses[:, kept], len(kept)
 
     def _note(self, ins: Instruction, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray) -> None:
-        """Record that threads, one per cell, wrote or read shared memory. `verb` is ``"wrote"`` or ``"read"``."""
+        """Record that threads wrote or read cells of shared memory, one each. `verb` is ``"wrote"`` or ``"read"``."""
         own = np.arange(self.warps)
         first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
         last = self.last[verb][count]
@@ -121,7 +122,7 @@ class Checker:
     def _unseen(
         self, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray[np.intp]
     ) -> tuple[int, int] | None:
-        """Return a word whose last access is not ordered before an access by `threads`, and the thread, or None."""
+        """Return a word whose last access is not ordered before an access by `threads`, and that thread; or None."""
         numbers = self.last[verb][count].take(cells).view(np.uint32)
         if not numbers.size or int(numbers.max()) <= self.settled[verb]:
             return None
@@ -154,7 +155,7 @@ class Checker:
         self._note(ins, "wrote", count, cells, threads)
 
     def overwrite(self, ins: Instruction, threads: NDArray[np.intp], at: NDArray[np.int64], octets: int) -> None:
-        """Check that reads by other warps are ordered before a copy. `threads` has one item, or one per offset."""
+        """Check that reads of words are ordered before a copy to them. `threads` has one item, or one per offset."""
         count, cells = cells_of(at, octets)
         self._overwrite(ins, threads.repeat(len(cells) // len(at)) if len(threads) > 1 else threads, count, cells)
 
@@ -191,7 +192,7 @@ class Checker:
     def wrote_in_bulk(
         self, ins: Instruction, place: int, octets: int, barrier: int, origins: NDArray[np.int64] | None = None
     ) -> None:
-        """Record a bulk copy that completes at an ``mbarrier``. `origins` are the words' offsets in global memory."""
+        """Record a bulk copy that completes at an ``mbarrier``. `origins` are global-memory offsets of the words."""
         self.bulk_time += 1
         count, cells = cells_of(np.array([place]), octets)
         self._not_in_flight(ins, count, cells, "read")
@@ -223,7 +224,7 @@ class Checker:
             self._report(ins, "reads", what, word, threads[0])
 
     def begins(self, ins: Instruction, at: NDArray[np.int64], octets: int, access: str) -> None:
-        """Record that asynchronous work may access bytes until the work ends. `access` is ``"read"`` or ``"write"``."""
+        """Record the start of asynchronous work on bytes of shared memory. `access` is ``"read"`` or ``"write"``."""
         count, cells = cells_of(at, octets)
         ones, line = views(np.ones(8, np.uint16))[count][0], views(np.full(4, ins.line, np.uint32))[count][0]
         np.add.at(self.in_flight[access][count], cells, ones)
@@ -231,13 +232,13 @@ class Checker:
         self.flying[access] += len(cells)
 
     def ends(self, at: NDArray[np.int64], octets: int, access: str) -> None:
-        """Record the end of asynchronous work that reads or writes bytes."""
+        """Record the end of asynchronous work that reads or writes bytes of shared memory."""
         count, cells = cells_of(at, octets)
         np.subtract.at(self.in_flight[access][count], cells, views(np.ones(8, np.uint16))[count][0])
         self.flying[access] -= len(cells)
 
     def _not_in_flight(self, ins: Instruction, count: int, cells: NDArray[np.int64], access: str) -> None:
-        """Report cells that are accessed although unfinished asynchronous work may still read or write them."""
+        """Report accesses to cells of shared memory that unfinished asynchronous work may still read or write."""
         if not self.flying[access]:
             return
         busy = self.in_flight[access][count].take(cells)
@@ -269,22 +270,22 @@ class Checker:
     # Methods that pass vector clocks between warps and barriers
 
     def fence(self, mask: Mask) -> None:
-        """Execute ``fence.proxy.async``: the asynchronous proxy then sees all writes ordered before it."""
+        """Execute ``fence.proxy.async``: the asynchronous proxy then sees all writes ordered before the fence."""
         group, warp = self.warps_of(np.unique(self.machine.active(mask) // _WARP) * _WARP)
         self.fenced[group, warp] = np.maximum(self.fenced[group, warp], self.seen[group, warp])
 
     def _leave(self, barrier: Any, clocks: NDArray[np.int32] | int, component: int | slice = slice(None)) -> None:
-        """Merge clocks, or one component (that of the asynchronous proxy or ``tcgen05``), into those at a barrier."""
+        """Merge vector clocks, or one component of a clock, into the vector clocks that are stored at a barrier."""
         left = self.left[barrier][:, component]
         np.maximum(left, clocks, out=left)
 
     def complete(self, barriers: Sequence[Any], number: int) -> None:
-        """Store at barriers the number of the latest ``tcgen05`` instruction that has completed."""
+        """In each barrier, store the number of the latest ``tcgen05`` instruction that has completed."""
         for barrier in barriers:
             self._leave(barrier, number, self.warps + 1)
 
     def join(self, ctas: NDArray[np.intp]) -> None:
-        """Merge the clocks of all warps of each given CTA, at a barrier for the whole CTA."""
+        """Merge the vector clocks of all warps of each given CTA, which meet at a barrier of the whole CTA."""
         size, each = self.machine.launch.cluster_size, self.machine.threads // _WARP
         seen_by_cta, fenced_by_cta = (
             clocks.reshape(self.machine.ctas, each, -1) for clocks in (self.seen, self.fenced)
@@ -301,7 +302,7 @@ class Checker:
                 self.settled["wrote"] = self.count - 1
 
     def arrive(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
-        """Store the clocks of arriving threads at barriers, one barrier per thread."""
+        """Each thread arrives at one barrier: store the vector clocks of the thread's warp in that barrier."""
         pairs = dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True))
         for barrier, number in pairs:
             group, warp = divmod(number, self.warps)
@@ -311,7 +312,7 @@ class Checker:
             self.seen[group, warp, warp] += 1
 
     def wait(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
-        """Merge the clocks stored at barriers into the clocks of waiting threads, one barrier per thread."""
+        """Each thread waits at one barrier: merge the barrier's vector clocks into those of the thread's warp."""
         for barrier, number in dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True)):
             if (clocks := self.left.get(barrier)) is not None:
                 group, warp = divmod(number, self.warps)

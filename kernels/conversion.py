@@ -38,7 +38,7 @@ def conversion_step(machine: Machine, ins: Instruction) -> Step:
     modes = [word for word in qualifiers if word not in ordered]
     if unknown := [w for w in modes if w not in ("rn", "rna", "rz", "rm", "rp", "ftz", "sat", "satfinite", "relu",
                                                  *_TO_INTEGER)]:  # fmt: skip
-        raise not_modelled(ins, f"the qualifier '.{unknown[0]}'")
+        raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     if _is_integer(to) and _is_integer(source):
         return _integer_to_integer(machine, ins, to, source, saturate="sat" in modes)
     if _is_integer(to):
@@ -63,7 +63,7 @@ def _integer_to_integer(machine: Machine, ins: Instruction, to: str, source: str
 
 
 def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
-    """Convert to an integer, clamped to its range. NaN gives 0, but ``1 << 63`` in a 64-bit type."""
+    """Convert floats to integers, clamped to the range of the integer type. NaN gives 0, or 1 << 63 in 64-bit types."""
     if source in _PACKED:
         raise not_modelled(ins)
     whole = next((_TO_INTEGER[mode] for mode in modes if mode in _TO_INTEGER), None)
@@ -83,7 +83,7 @@ def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, 
         result = np.where(over | under, 0.0, rounded).astype(dtype)
         result = np.where(over, dtype.type(limits.max), np.where(under, dtype.type(limits.min), result))
         if nan.any():
-            missing = np.array([1 << 63], np.uint64)  # narrower types take the low bits, which are 0
+            missing = np.array([1 << 63], np.uint64)  # types below 64 bits take the low bits of 1 << 63, which are 0
             result = np.where(nan, missing.astype(f"<u{dtype.itemsize}").view(dtype), result)
         write(mask, result)
 

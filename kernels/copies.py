@@ -52,11 +52,11 @@ class ThreadGroups:
         )
 
     def commit(self, mask: Mask) -> None:
-        """Commit the copies that each thread in a mask has started as one group of that thread."""
+        """For each thread in a mask, commit the copies since its previous commit as one group."""
         self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
 
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
-        """Complete all but the last `left` committed groups of the threads, or all of their work if not `closed`."""
+        """Complete all but the last `left` committed groups of the threads; if not `closed`, also uncommitted work."""
         last = self.open - left - 1 if closed else self.open
         due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):
@@ -92,7 +92,7 @@ def group_step(ins: Instruction, groups: ThreadGroups) -> Step | None:
         return None
     (left,) = ins.operands
     if not isinstance(left, Immediate):
-        raise not_modelled(ins, "the number of groups is not a constant")
+        raise not_modelled(ins, "the number of groups must be a constant")
     number = left.value
     return lambda mask: groups.wait(mask, number)
 
@@ -109,7 +109,7 @@ def copy_step(machine: Machine, ins: Instruction) -> Step:
     to, origin = (
         machine.places(operand, space, ins, octets) for operand, space in ((destination, "shared"), (source, "global"))
     )
-    # The fourth operand is the number of bytes to read. If it has 64 bits, it is a cache policy instead.
+    # The size may be followed by the number of bytes to read and, with `.L2::cache_hint`, by a cache policy.
     hint = "L2::cache_hint" in ins.opcode
     lengths = [operand for operand in rest if not isinstance(operand, Address)][: len(rest) - hint]
     read_length = machine.reader(lengths[0], "u32") if lengths else None

@@ -59,7 +59,7 @@ class CtaBarriers:
             numbers = machine.every(read()).astype(np.int64)[mask]
             counts = machine.every(read_count()).astype(np.int64)[mask]
             if (numbers >= _NUMBERS).any():
-                raise machine.fault(ins, f"a CTA has barriers 0 to {_NUMBERS - 1}", int(np.flatnonzero(mask)[0]))
+                raise machine.fault(ins, f"the barrier number exceeds {_NUMBERS - 1}", int(np.flatnonzero(mask)[0]))
             ctas = machine.cta_of_thread[mask]
             if machine.checker:
                 barriers = [("bar", cta, number) for cta, number in zip(ctas.tolist(), numbers.tolist(), strict=True)]
@@ -89,7 +89,7 @@ class CtaBarriers:
         return None if partial or self.arrived[ctas, numbers[0]].any() else ctas
 
     def _settle(self, cta: int, number: int) -> int | None:
-        """Release the threads of a barrier if it is complete. Return the number of arrivals if too many, else None."""
+        """Release the threads of a barrier if it is complete. Return the number of arrivals if there are too many."""
         threads = slice(cta * self.machine.threads, (cta + 1) * self.machine.threads)
         needed = int(self.needed[cta, number]) or int(self.alive[threads].sum())
         arrived = int(self.arrived[cta, number])
@@ -120,7 +120,7 @@ class CtaBarriers:
         return mask & ~self.waiting
 
     def _settle_clusters(self) -> None:
-        """Release each thread that waits at its cluster's barrier if all threads of the cluster arrived as often."""
+        """Release threads that wait at a cluster barrier if no live thread of the cluster has arrived less often."""
         size = self.cluster_threads
         never = np.iinfo(np.int64).max
         arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)

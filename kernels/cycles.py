@@ -1,4 +1,4 @@
-"""Minimum cycles of a launch: cycles for which it occupies the tensor cores and the shared memory of one SM.
+"""Minimum cycles of a launch: cycles for which the launch occupies tensor cores and shared memory of one SM.
 
 Tensor-core instructions take the cycles of :mod:`sptc.isa.timing`. Shared memory
 transfers their operands, and the bytes that threads and copies read and write, at 128 bytes per cycle; bank conflicts
@@ -33,7 +33,7 @@ class TensorWork(NamedTuple):
 
 @dataclass
 class Work:
-    """Counts of what a launch has executed."""
+    """Counts of the instructions and shared-memory accesses that a launch has executed."""
 
     #: Maximum number of thread instructions that the launch executes, or None without a limit.
     limit: int | None = None
@@ -42,7 +42,7 @@ class Work:
     #: Number of executed instructions by the first part of their opcode. An execution by several threads together
     #: counts once.
     opcodes: Counter[str] = field(default_factory=Counter)
-    #: Number of executions of each tensor-core instruction, each by a warp, a warpgroup or a CTA.
+    #: Number of executions of each tensor-core instruction. A warp, a warpgroup or a CTA performs one execution.
     multiplications: Counter[TensorWork] = field(default_factory=Counter)
     #: Bytes of shared memory that threads and copies read and write, by line of the PTX text.
     octets: Counter[int] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class LoopCycles:
 
     first_line: int
     last_line: int
-    #: Number of executions of tensor-core instructions, each by a warp, a warpgroup or a CTA.
+    #: Number of executions of tensor-core instructions. A warp, a warpgroup or a CTA performs one execution.
     multiplications: int
     #: Cycles of each resource, by the resource's name, or None if the cycles of an instruction are unknown.
     cycles: dict[str, float] | None

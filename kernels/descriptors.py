@@ -17,7 +17,7 @@ Writers = Mapping[str, list[Instruction]]
 
 
 def constant_descriptors(kernel: Kernel) -> dict[str, tuple[int, ...]]:
-    """Return a sentence for each descriptor in a kernel that constants determine, with the lines that use it.
+    """Return a sentence for each descriptor in a kernel that constants determine, with the lines of its uses.
 
     A shared-memory descriptor is listed if a constant sets its offsets and swizzle; the start address may vary. An
     instruction descriptor of ``tcgen05`` is listed if all of its bits are constant.

@@ -59,10 +59,10 @@ _APPROXIMATE = {*_FUNCTIONS} - {"add", "sub", "mul", "fma"}
 
 
 def approximate_step(machine: Machine, ins: Instruction) -> Step:
-    """Return a function that computes an approximate instruction in f64. Results are close to a GPU's, not equal."""
+    """Return a function that computes an approximate instruction in f64. Results can differ from those of a GPU."""
     name, type_ = ins.words[0], ins.words[-1]
     if not machine.launch.approximate:
-        raise not_modelled(ins, "the results are not exact; the option approximate allows them")
+        raise not_modelled(ins, "the results are not bit-exact; the option 'approximate' allows such instructions")
     if type_ != "f32":
         raise not_modelled(ins)
     function, ftz = _FUNCTIONS[name], "ftz" in ins.words
@@ -86,7 +86,7 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     if name in _APPROXIMATE and ("approx" in qualifiers or "full" in qualifiers):
         return approximate_step(machine, ins)
     if unknown := [word for word in qualifiers[:-1] if word not in ("rn", "ftz", "NaN", "sat")]:
-        raise not_modelled(ins, f"the qualifier '.{unknown[0]}'")
+        raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     if name in ("neg", "abs"):
         return _sign(machine, ins, name, type_)
     if name == "mad":
@@ -94,7 +94,7 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     if type_ in ("f16", "f16x2", "bf16", "bf16x2"):
         return _halves(machine, ins, name, type_)
     if name in ("div", "sqrt", "rcp") and "rn" not in qualifiers:
-        raise not_modelled(ins, "only '.rn' is exact")
+        raise not_modelled(ins, "results are exact only with the qualifier '.rn'")
     if (name, type_) == ("fma", "f64"):
         raise not_modelled(ins)
     compute = _minimum(name == "min", "NaN" in qualifiers) if name in ("min", "max") else _FUNCTIONS[name]

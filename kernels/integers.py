@@ -13,7 +13,7 @@ __all__ = ["COMBINATIONS", "divided", "dot_product", "extracted", "funnel", "hig
            "wide_product"]  # fmt: skip
 
 Function = Callable[..., NDArray]
-#: Functions that combine two values, also in reductions and in comparisons of predicates.
+#: Functions that combine two values. Reductions, and ``setp`` with a combination, use these functions, too.
 COMBINATIONS: dict[str, np.ufunc] = {
     "add": np.add, "min": np.minimum, "max": np.maximum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
@@ -42,9 +42,10 @@ def high_product(a: NDArray, b: NDArray) -> NDArray:
 
 
 def dot_product(a_type: str, b_type: str, high: bool | None) -> Function:
-    """Return the function of ``dp4a`` or ``dp2a``: c plus the dot product of bytes or halves of a and bytes of b.
+    """Return the function of ``dp4a`` or ``dp2a``: c plus the dot product of parts of a and bytes of b.
 
-    The types, ``u32`` or ``s32``, give the signedness of these parts. `high` tells whether ``dp2a`` takes the upper
+    The parts of a are bytes (``dp4a``) or 16-bit halves (``dp2a``). The types, ``u32`` or ``s32``, give the signedness
+    of the parts. `high` tells whether ``dp2a`` takes the upper
     half of b; it is None for ``dp4a``.
     """
     count = 4 if high is None else 2
@@ -88,7 +89,7 @@ def shift_right(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
 
 
 def funnel(left: bool, clamp: bool) -> Function:
-    """Return a funnel shift: one word of the shifted pair {high, low}. Counts wrap at 32 unless `clamp` is set."""
+    """Return the function of ``shf``: one word of the shifted pair {high, low}. Counts wrap at 32 without `clamp`."""
 
     def shift(low: NDArray, high: NDArray, count: NDArray) -> NDArray:
         pair = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
@@ -109,7 +110,7 @@ def lookup(a: NDArray, b: NDArray, c: NDArray, table: NDArray) -> NDArray:
 
 
 def permuted(a: NDArray, b: NDArray, select: NDArray) -> NDArray[np.uint32]:
-    """Select four bytes of the pair {b, a}. If bit 3 of a selector is set, its byte's sign is replicated instead."""
+    """Select four bytes of the pair {b, a}. If bit 3 of a selector is set, the byte becomes copies of its sign bit."""
     a, b, select = np.broadcast_arrays(a, b, select)
     octets = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
     result = np.zeros(a.shape, np.uint64)
@@ -146,7 +147,7 @@ def selected(a: NDArray, b: NDArray, predicate: NDArray) -> NDArray:
 
 
 def leading_zeros(a: NDArray) -> NDArray[np.uint32]:
-    """Return the number of leading zeros of each value."""
+    """Return the number of leading zero bits of each value."""
     bits = 8 * a.dtype.itemsize
     filled = a.astype(np.uint64)
     for step in (1, 2, 4, 8, 16, 32):

@@ -157,7 +157,7 @@ def run_kernel(
     target_named(arch)
     backend_named(backend)
     if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise KernelError(f"limit must be an integer above 0, not {limit!r}")
+        raise KernelError(f"'limit' must be an integer above 0, not {limit!r}")
     chosen = _entry(parse_ptx(_text(ptx)), entry)
     ctas_of_cluster = _three("cluster", cluster if cluster is not None else chosen.cluster or 1)
     sides = _three("grid", grid), _three("block", block), ctas_of_cluster
@@ -198,7 +198,7 @@ def run_kernel(
 
 def _text(ptx: str | bytes) -> str:
     if not isinstance(ptx, str | bytes):
-        raise KernelError(f"ptx must be the text of a module, not {type(ptx).__name__}")
+        raise KernelError(f"'ptx' must be the text of a module, not {type(ptx).__name__}")
     try:
         return ptx.decode() if isinstance(ptx, bytes) else ptx
     except UnicodeDecodeError as error:
@@ -210,10 +210,10 @@ def _entry(kernels: Mapping[str, Kernel], name: str | None) -> Kernel:
     names = ", ".join(kernels)
     if name is None:
         if len(kernels) > 1:
-            raise KernelError(f"the module has several kernels ({names}); name one as entry")
+            raise KernelError(f"the module has several kernels ({names}); choose one with the argument 'entry'")
         return next(iter(kernels.values()))
     if not isinstance(name, str) or name not in kernels:
-        raise KernelError(f"the module has no kernel {name!r}; it has {names}")
+        raise KernelError(f"the module has no kernel {name!r}; its kernels are {names}")
     return kernels[name]
 
 
@@ -240,7 +240,7 @@ def _check_launch(kernel: Kernel, launch: Launch) -> None:
     if any(side % part for side, part in zip(launch.grid, launch.cluster, strict=True)):
         raise KernelError(f"the grid {launch.grid} is not a multiple of the cluster {launch.cluster} along each axis")
     if not isinstance(launch.shared, int | np.integer) or not 0 <= launch.shared <= _MOST_SHARED:
-        raise KernelError(f"shared must be 0 to {_MOST_SHARED} bytes, not {launch.shared}")
+        raise KernelError(f"'shared' must be 0 to {_MOST_SHARED} bytes, not {launch.shared}")
     if kernel.static_shared + launch.shared > _MOST_SHARED:
         raise KernelError(f"{kernel.name} needs {kernel.static_shared + launch.shared} bytes of shared memory; "
                           f"a CTA has at most {_MOST_SHARED}")  # fmt: skip
@@ -259,7 +259,7 @@ def _cta_numbers(launch: Launch, start: int, stop: int) -> NDArray[np.int64]:
 
 
 def _batch(kernel: Kernel, launch: Launch) -> int:
-    """Return the number of CTAs in a batch, which are executed together. It is a multiple of the cluster size."""
+    """Return the number of CTAs that are executed together (a batch): a multiple of the cluster size."""
     octets = launch.shared + kernel.static_shared + launch.threads * kernel.local_bytes
     ctas = min(_BATCH_THREADS // launch.threads, _BATCH_BYTES // max(octets, 1))
     return max(1, ctas // launch.cluster_size) * launch.cluster_size
@@ -268,7 +268,7 @@ def _batch(kernel: Kernel, launch: Launch) -> int:
 def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[Any], list[tuple[int, NDArray]]]:
     """Return global memory with copies of the arrays, the parameter values, and the addresses of the arrays."""
     if not isinstance(args, Sequence):
-        raise KernelError(f"args must be a sequence of arguments, not {type(args).__name__}")
+        raise KernelError(f"'args' must be a sequence of arguments, not {type(args).__name__}")
     if len(args) != len(kernel.parameters):
         raise KernelError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(args)}")
     distinct: dict[int, NDArray] = {}
@@ -288,7 +288,7 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
         where = f"argument {position} ({parameter.name})"
         if isinstance(value, TensorMap):
             if not isinstance(value.array, np.ndarray):
-                raise KernelError(f"the tensor map of {where} must be over an array, not {type(value.array).__name__}")
+                raise KernelError(f"the tensor map of {where} must hold an array, not {type(value.array).__name__}")
             if parameter.size != MAP_BYTES:
                 raise KernelError(f"{where} has {parameter.size} bytes and takes no tensor map")
             values.append(_tensor_map(value, addresses[id(value.array)]).encoded())
@@ -307,8 +307,8 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
         elif isinstance(value, bytes) and len(value) == parameter.size:
             values.append(value)
         else:
-            raise KernelError(f"{where} of {parameter.size} bytes must be an array, a number, a tensor map or that "
-                              f"number of bytes, not {type(value).__name__}")  # fmt: skip
+            raise KernelError(f"{where} of {parameter.size} bytes must be an array, a number, a tensor map or bytes "
+                              f"of that length, not {type(value).__name__}")  # fmt: skip
     return memory, values, [(addresses[key], array) for key, array in distinct.items()]
 
 
@@ -320,7 +320,7 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
         if not isinstance(sides, tuple | list) or not sides or not all(isinstance(s, int | np.integer) for s in sides):
             raise KernelError(f"the {name} of a tensor map must be a tuple of integers, not {sides!r}")
     if tile.element is not None and size_of(tile.element) != array.itemsize:
-        raise KernelError(f"elements of {tile.element} in a tensor map do not fit an array of {array.dtype}")
+        raise KernelError(f"a tensor map with elements of {tile.element} does not fit an array of {array.dtype}")
     if tile.interleave != "none":
         raise KernelError(f"interleave {tile.interleave!r} of a tensor map is not modelled")
     if not len(tile.box) == len(shape) == len(strides):
@@ -328,7 +328,7 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
             f"a tensor map needs a box, a shape and strides of equal length, not {tile.box}, {shape} and {strides}"
         )
     if strides[-1] != array.itemsize:
-        raise KernelError(f"the last stride must be the {array.itemsize} bytes of an element, not {strides[-1]}")
+        raise KernelError(f"the last stride of a tensor map must be {array.itemsize} bytes, not {strides[-1]}")
     end = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True)) + array.itemsize
     if end > array.nbytes:
         raise KernelError(f"a tensor map of {end} bytes does not fit an array of {array.nbytes} bytes")

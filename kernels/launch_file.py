@@ -61,28 +61,28 @@ def read_launch(path: Path) -> LaunchFile:
     """
     launch = read_json(path)
     if not isinstance(launch, dict) or not {"grid", "block", "arrays", "arguments"} <= launch.keys() <= _KEYS:
-        raise FileError(f"{path} must be an object with grid, block, arrays and arguments, and may have "
-                        "entry, cluster and shared")  # fmt: skip
+        raise FileError(f"{path} must be a JSON object with the keys grid, block, arrays and arguments, "
+                        "and optionally entry, cluster and shared")  # fmt: skip
     refuse: Callable[[str], FileError] = lambda text: FileError(f"{path}: {text}")  # noqa: E731
     if not isinstance(launch["arrays"], dict) or not isinstance(launch["arguments"], list):
-        raise refuse("arrays must be an object and arguments a list")
+        raise refuse("'arrays' must be an object, and 'arguments' must be a list")
     arrays, left = {}, memory_budget()
     for name, value in launch["arrays"].items():
         arrays[name] = _array(path.parent, name, value, refuse, left)
         left -= _COPIES * arrays[name].nbytes if "zeros" in value else 0
     arguments = [_argument(place, value, arrays, refuse) for place, value in enumerate(launch["arguments"])]
     if not isinstance(launch.get("shared", 0), int):
-        raise refuse("shared must be a number of bytes")
+        raise refuse("'shared' must be a number of bytes")
     return LaunchFile(arrays, {key: launch[key] for key in launch.keys() & _PARAMETERS} | {"args": arguments})
 
 
 def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileError], most_bytes: int) -> NDArray:
     if not isinstance(value, dict) or {*value} not in _ARRAY_KEYS:
-        raise refuse(f"array {name!r} must have file, file and tensor, or zeros and shape")
+        raise refuse(f"array {name!r} must have the keys 'file', 'file' and 'tensor', or 'zeros' and 'shape'")
     if "zeros" in value:
         shape = value["shape"]
         if not isinstance(shape, list) or len(shape) > _MOST_AXES or not all(type(s) is int and s > 0 for s in shape):
-            raise refuse(f"the shape of array {name!r} must be a list of integers above 0, at most {_MOST_AXES}")
+            raise refuse(f"the shape of array {name!r} must be a list of at most {_MOST_AXES} integers above 0")
         dtype = named_dtype(str(value["zeros"]))
         if dtype.hasobject or not dtype.itemsize:
             raise refuse(f"the elements of array {name!r} must be numbers, not {dtype}")
@@ -90,7 +90,7 @@ def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileErro
             raise refuse(f"array {name!r} is too large: {beyond_budget()}")
         return np.zeros(shape, dtype)
     if not all(isinstance(word, str) for word in value.values()):
-        raise refuse(f"file and tensor of array {name!r} must be names")
+        raise refuse(f"'file' and 'tensor' of array {name!r} must be strings")
     file = open_tensors(folder / value["file"])
     return np.array(file.get(value["tensor"] if "tensor" in value else file.only("tensor")), order="C")
 
@@ -101,7 +101,7 @@ def _argument(place: int, value: Any, arrays: dict[str, NDArray], refuse: Callab
     if isinstance(value, dict) and {*value} in ({"array"}, {"map", "box"} | {*value} & _MAP_KEYS):
         name = value.get("array", value.get("map"))
         if not isinstance(name, str) or name not in arrays:
-            raise refuse(f"argument {place} names the array {name!r}, which is not among arrays")
+            raise refuse(f"argument {place} names the array {name!r}, which is not a key of 'arrays'")
         if "array" in value:
             return arrays[name]
         sides: dict[str, tuple[int, ...]] = {}
@@ -111,4 +111,4 @@ def _argument(place: int, value: Any, arrays: dict[str, NDArray], refuse: Callab
             sides[key] = tuple(value[key])
         words = {key: str(value[key]) for key in {"swizzle", "fill"} & {*value}}
         return TensorMap(arrays[name], sides.pop("box"), **words, **sides)  # type: ignore[arg-type]
-    raise refuse(f"argument {place} must be a number, an array or a map, not {value!r:.60}")
+    raise refuse(f"argument {place} must be a number, an array or a tensor map, not {value!r:.60}")

@@ -40,7 +40,7 @@ Mask = NDArray[np.bool_] | None
 Reader = Callable[[], NDArray]
 Writer = Callable[[Mask, NDArray], None]
 Step = Callable[[Mask], Any]
-#: Function that returns the step of an instruction.
+#: Function that returns the step of an instruction: a function that executes the instruction for a mask of threads.
 Builder = Callable[["Machine", Instruction], Step]
 Unit = TypeVar("Unit")
 #: Function of a mask of threads. It returns the state space, and the offset of each thread's access (one element if all
@@ -53,7 +53,7 @@ _AXES = "xyz"
 _WINDOWS = (
     ("global", GLOBAL_BASE), ("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)
 )  # fmt: skip
-#: State spaces that, if the opcode contains them, determine the memory of an address without a search of the windows.
+#: State spaces of opcodes for which the memory of an address is known without a search of the address windows.
 _ONE_WINDOW = ("global", "shared", "local", "param")
 #: Alignment of each CTA's shared memory in bytes. It is the size of the largest swizzle pattern, so that the low
 #: address bits are the same in every CTA.
@@ -112,7 +112,7 @@ class Machine:
         #: Memory of each state space, by the name of the space, as arrays with elements of 1, 2, 4, 8 and 16 bytes.
         self.views = {"global": memory.views, "shared": views(self.shared.reshape(-1)), "param": views(padded),
                       "local": views(np.zeros(self.count * kernel.local_bytes, np.uint8))}  # fmt: skip
-        #: Last value of each address base. Later instructions with the same base and value use its offsets again.
+        #: Last value of each address base. Instructions with an equal base and value reuse the offsets of the base.
         self.bases: dict[Operand, _Base] = {}
         self.thread_numbers = np.arange(self.count)
         self.cta_of_thread = self.thread_numbers // self.threads
@@ -141,7 +141,7 @@ class Machine:
         self.exact = True
         #: Operations of the kernel that PTX leaves undefined, in the order of execution.
         self.findings: dict[tuple[int, str], Finding] = {}
-        #: Counts of what the launch has executed.
+        #: Counts of the instructions and shared-memory accesses that the launch has executed.
         self.work = Work()
         #: Checker of the order of accesses to shared memory, or None: a :class:`~sptc.kernels.checker.Checker`.
         self.checker: Any = None
@@ -154,7 +154,7 @@ class Machine:
         return unit
 
     def distances(self, thread: int, multicast: Reader | None) -> list[int]:
-        """Return the rank of each CTA in a multicast mask, relative to the thread's CTA; only 0 if there is no mask."""
+        """Return the ranks, relative to the thread's CTA, of the CTAs in a multicast mask. Without a mask, return 0."""
         if multicast is None:
             return [0]
         ctas, rank = self.value(multicast, thread), int(self.rank_of_thread[thread])
@@ -298,7 +298,7 @@ class Machine:
         Raise an error if the mask splits a group, or the last group of a CTA is not complete.
         """
         if self.launch.threads % group:
-            raise self.fault(ins, f"whole groups of {group} threads are needed, but a CTA has {self.launch.threads}")
+            raise self.fault(ins, f"a CTA has {self.launch.threads} threads, which is not a multiple of {group}")
         if mask is None:
             return None
         masks = mask.reshape(-1, group)
@@ -372,7 +372,7 @@ class Machine:
         return space, self._in_memory(space, self._in_cluster(at, ins) if space == "shared" else at)
 
     def _in_cluster(self, at: NDArray[np.int64], ins: Instruction) -> NDArray[np.int64]:
-        """Return offsets relative to the thread's own CTA. An address may refer to another CTA of the cluster."""
+        """Convert shared-memory addresses of a cluster to offsets in the shared memory of each thread's CTA."""
         if self.launch.cluster_size == 1:
             return at
         rank = at >> CLUSTER_SHIFT
@@ -386,7 +386,7 @@ class Machine:
         """Return offsets of accesses unchanged. Raise an error if an offset is misaligned or outside its memory."""
         if (at & size - 1).any():
             thread = self._first(at & size - 1 != 0, mask)
-            raise self.fault(ins, f"an address is not a multiple of {size}", thread)
+            raise self.fault(ins, f"the address of an access is not a multiple of {size} bytes", thread)
         if space == "shared":
             self.work.octets[ins.line] += size * (self.count if mask is None else int(np.count_nonzero(mask)))
         if space == "global":
@@ -396,7 +396,7 @@ class Machine:
             start, end = (np.zeros(1, np.int64), self.shared.size) if in_cluster else self.spans[space]
             wrong = (at < start) | (at + size > start + end)
         if wrong is not None and wrong.any():
-            raise self.fault(ins, f"an access to {size} bytes outside of {space} memory", self._first(wrong, mask))
+            raise self.fault(ins, f"an access of {size} bytes is not inside {space} memory", self._first(wrong, mask))
         return at
 
     def _first(self, wrong: NDArray[np.bool_], mask: Mask) -> int:

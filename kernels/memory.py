@@ -28,20 +28,20 @@ _FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 
 
 def views(array: NDArray) -> dict[int, NDArray]:
-    """Return views of an array as cells of several elements, up to 16 bytes, by the number of elements per cell."""
+    """Return views of an array as cells (groups of elements, up to 16 bytes), by the number of elements per cell."""
     types = UNSIGNED | {16: np.dtype(np.complex128)}
     return {size // array.itemsize: array.view(dtype) for size, dtype in types.items() if size >= array.itemsize}
 
 
 def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
-    """Divide accesses of `octets` bytes into cells of 1, 2 or 4 words. Return words per cell, and cell numbers."""
+    """Divide accesses of `octets` bytes into cells of 1, 2 or 4 words. Return words per cell and cell indices."""
     count = 4 if octets % 16 == 0 else 2 if octets % 8 == 0 else 1
     first, several = at >> count.bit_length() + 1, octets // (_WORD * count)
     return count, first if several <= 1 else (first[:, None] + np.arange(several)).reshape(-1)
 
 
 def pieces_of(octets: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return the sorted, distinct offsets of the 16-byte or 4-byte pieces that cover `octets`, and the piece size."""
+    """Return the sorted, distinct offsets of pieces that cover bytes at `octets`, and the piece size (16 or 4)."""
     words = np.unique(octets // _WORD)
     rows = np.unique(words // 4)
     return (16 * rows, 16) if 4 * len(rows) == len(words) else (_WORD * words, _WORD)
@@ -75,7 +75,7 @@ class GlobalMemory:
         return which >= 0 and end <= self._ends[which]
 
     def outside(self, places: NDArray[np.int64], size: int) -> NDArray[np.bool_] | None:
-        """Return a mask of the accesses that exceed the allocations, or None if there is none.
+        """Return a mask of the accesses that exceed the allocations, or None if no access exceeds them.
 
         Each access has `size` bytes, at the offsets `places` from ``GLOBAL_BASE``.
         """

@@ -36,7 +36,7 @@ def parsed(ins: Instruction, arch: str | None = None) -> TensorInstruction:
 def constant_number(operand: Operand, ins: Instruction) -> int:
     """Return the value of an operand that must be a constant."""
     if not isinstance(operand, Immediate):
-        raise not_modelled(ins, "one of its operands must be a constant")
+        raise not_modelled(ins, "an operand of the instruction must be a constant")
     return operand.value
 
 
@@ -104,19 +104,19 @@ def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], t
     """Return the scale registers of A and B, which may be in braces, and the byte id and thread id of each."""
     ids = [operand.items for operand in operands[1::2] if isinstance(operand, Vector)]
     if len(operands) != 4 or [*map(len, ids)] != [2, 2]:
-        raise not_modelled(ins, "the block scales are not two registers, each with a pair of constant ids")
+        raise not_modelled(ins, "the block scales must be two registers, each with a pair of constant ids")
     byte_a, thread_a, byte_b, thread_b = (constant_number(item, ins) for pair in ids for item in pair)
     return operands[::2], (byte_a, thread_a, byte_b, thread_b)
 
 
 def mma_step(machine: Machine, ins: Instruction) -> Step:
-    """Return a function that executes an ``mma``; :func:`mma_steps` executes those without a guard."""
+    """Return a function that executes an ``mma`` with a guard. `mma_steps` executes each ``mma`` without a guard."""
     one = _multiplication(machine, ins)
     return _run_step(machine, [(ins, one)]) if ins.guard else _nothing
 
 
 def _nothing(mask: Mask) -> None:
-    """Do nothing, because an earlier ``mma`` has computed this one, too."""
+    """Do nothing for an ``mma`` that was computed together with an earlier ``mma``."""
 
 
 def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
@@ -181,7 +181,7 @@ def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
 
 
 class _Product:
-    """Grids of chains of one shape, as arrays of registers: shape (grids, rows or columns, steps, registers)."""
+    """Grids of ``mma`` chains, all of one shape, as registers: shape (grids, rows or columns, steps, registers)."""
 
     def __init__(self, machine: Machine, grids: list[_Grid]) -> None:
         self.machine = machine
@@ -194,7 +194,7 @@ class _Product:
         self.numbers = {name: array for name, array in numbers.items() if array.size}
 
     def operands(self, groups: NDArray[np.intp] | None) -> dict[str, NDArray[np.uint32]]:
-        """Return the arguments of the public function. The grids of all warps form one batch."""
+        """Return the operands of the grids as arguments of `mma_tiles`. The grids of all warps form one batch."""
         values = {}
         for name, numbers in self.numbers.items():
             stacked = self.machine.stacked(numbers, _WARP, groups)

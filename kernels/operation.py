@@ -26,10 +26,10 @@ def operation(machine: Machine, ins: Instruction, function: Function, types: lis
     """Return a function that applies `function` to source operands of `types` and writes a result of type `result`."""
     destination, *sources = ins.operands
     if len(sources) != len(types):
-        raise not_modelled(ins, f"the instruction has {len(sources)} source operands")
+        raise not_modelled(ins, f"the instruction has {len(sources)} source operands instead of {len(types)}")
     write = machine.writer(destination, result)
     reads = [machine.reader(source, type_) for source, type_ in zip(sources, types, strict=True)]
-    # The forms with one and two operands save up to 15 % of the time of a scalar loop.
+    # The special forms for one and two operands save up to 15 % of the time of a scalar loop.
     if len(reads) == 1:
         (one,) = reads
         return lambda mask: write(mask, function(one()))

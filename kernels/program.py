@@ -137,7 +137,7 @@ class Instruction:
 
 @contextmanager
 def at_line(ins: Instruction) -> Iterator[None]:
-    """Add the line of an instruction to errors, except to those about undefined metadata, which callers report."""
+    """Add the line of an instruction to errors, but not to errors about undefined metadata, which callers report."""
     try:
         yield
     except MetadataError:
@@ -181,10 +181,10 @@ class Kernel:
 
     @property
     def local_bytes(self) -> int:
-        """Bytes of local memory per thread, which are a multiple of 16."""
+        """Number of bytes of local memory per thread, a multiple of 16."""
         return -(-max((start + size for start, size in self.local.values()), default=0) // 16) * 16
 
     @property
     def static_shared(self) -> int:
-        """Bytes of static shared memory, which precedes the dynamic shared memory."""
+        """Number of bytes of static shared memory, which precedes the dynamic shared memory."""
         return max((start + size for start, size in self.shared.values()), default=0)

@@ -40,7 +40,7 @@ def parse_ptx(text: str) -> dict[str, Kernel]:
     return _Module(_without_comments(text)).entries()
 
 
-# An unterminated comment is matched as group 1 and kept; without this group, each `/*` would cost a search to the end.
+# An unterminated comment is matched as group 1 and kept; without this group, each `/*` costs a long search.
 _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*(?:.*?\*/|(.*))', re.DOTALL)
 
 
@@ -85,9 +85,10 @@ class _Module:
             raise self.refuse(version.start(1), f"'{version[1].strip()[:60]}' is not a PTX version")
         if (int(numbers[1]), int(numbers[2])) > _LATEST_VERSION:
             latest = ".".join(map(str, _LATEST_VERSION))
-            raise KernelError(f"line {self.line(version.start(1))}: PTX {version[1].strip()} is later than {latest}")
+            raise KernelError(f"line {self.line(version.start(1))}: PTX {version[1].strip()} is later than {latest}, "
+                              "the latest supported version")  # fmt: skip
         self.target = target[1].split(",")[0].strip()
-        #: Index in the module text, and text, of each declaration of shared memory so far.
+        #: Declarations of shared memory so far, each with its index in the module text.
         self.shared: list[tuple[int, str]] = []
         #: Initial content of each variable in global and constant memory.
         self.variables: dict[str, bytes] = {}

@@ -31,7 +31,7 @@ _FLOAT = re.compile(r"[+-]?\d+\.\d*(?:[eE][+-]?\d+)?")
 
 
 def parse_constant(text: str) -> Immediate | None:
-    """Return a constant, or None if the text is not a constant."""
+    """Parse a constant in PTX text. Return None if the text is not a constant."""
     if bits := re.fullmatch(r"(-?)0([fFdD])([0-9a-fA-F]+)", text):
         width = 32 if bits[2] in "fF" else 64
         if len(bits[3]) == width // 4:

@@ -44,17 +44,17 @@ def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:
 
 
 def memory_type(type_: str) -> str:
-    """Return the element type of the arrays that a reduction combines. f16 and bf16 are combined as 16-bit codes."""
+    """Return the type in which a reduction stores elements in memory: unsigned bits for f16 and bf16, else `type_`."""
     return f"b{8 * size_of(type_)}" if type_ in _HALVES else type_
 
 
 def apply_in_turn(
     function: Callable[..., NDArray], memory: NDArray, elements: NDArray[np.int64], values: list[NDArray]
 ) -> NDArray:
-    """Combine the value in memory with the operand of one thread after another, and return the old values."""
+    """Combine a value in memory with the operand of one thread after another. Return the old value for each thread."""
     before = np.empty(len(elements), memory.dtype)
     left = np.arange(len(elements))
-    while left.size:  # each pass executes the first remaining thread of each address
+    while left.size:  # each pass serves the first remaining thread of each address
         _, first = np.unique(elements[left], return_index=True)
         chosen = left[first]
         before[chosen] = memory[elements[chosen]]

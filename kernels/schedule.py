@@ -55,7 +55,7 @@ def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
 
 
 class Program:
-    """A kernel whose instructions are compiled to Python functions, and the state of its threads on a machine."""
+    """A kernel, compiled to Python functions, and the state of its threads on a machine (a simulated batch of CTAs)."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.code = machine, machine.kernel.instructions
@@ -75,7 +75,7 @@ class Program:
         #: Functions that execute consecutive instructions without a branch, a wait or a label, by the index of the
         #: first instruction.
         self.blocks: dict[int, list[Step]] = {}
-        #: Number of executions of each of these blocks.
+        #: Number of executions of each block of consecutive instructions.
         self.block_runs: Counter[int] = Counter()
         #: A sentence for each instruction that this model does not implement.
         self.problems: list[str] = []
@@ -99,7 +99,7 @@ class Program:
                 self.waits[place] = wait_step(machine, ins)
         elif words[0] in ("bar", "barrier"):
             if ins.guard:
-                raise not_modelled(ins, "a barrier with a guard predicate")
+                raise not_modelled(ins, "barriers with a guard predicate are not supported")
             self.waits[place] = self.barriers.step(ins)
         elif words[0] in _BUILDERS:
             step = _BUILDERS[words[0]](machine, ins)
@@ -145,7 +145,7 @@ class Program:
                 machine.completed = False
             ready = ctas.alive & ~self.asleep & ~ctas.waiting
             if not ready.any():
-                if machine.queue:  # no thread can continue without this asynchronous work
+                if machine.queue:  # no thread can continue until the work in the queue is done
                     for _ in range(len(machine.queue)):
                         machine.queue.popleft()()
                     continue

@@ -15,7 +15,7 @@ __all__ = ["KernelSummary", "summaries"]
 
 _WARP_THREADS = 32
 _NUMBER_BYTES = 8  # largest size in bytes of a parameter that is a number
-#: For each topic, in the order of the report: first parts of the opcodes that belong to it.
+#: Topics of a summary, in order, each with the first parts of the opcodes that belong to the topic.
 _TOPICS = {
     "tensor cores": ("mma", "wgmma", "tcgen05"),
     "copies": ("cp", "ldmatrix", "stmatrix"),
@@ -39,7 +39,7 @@ class KernelSummary:
     block: tuple[int, ...]
     #: Opcodes by topic, and descriptors that constants determine, each with the lines where they occur.
     opcodes: dict[str, dict[str, tuple[int, ...]]]
-    #: One sentence, with its line, for each instruction that this model does not implement.
+    #: One sentence, with the line number, for each instruction that this model does not implement.
     unmodelled: tuple[str, ...]
 
     def lines(self) -> list[str]:

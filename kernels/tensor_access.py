@@ -20,13 +20,13 @@ __all__ = ["TensorMemory", "load_step", "store_step", "tensor_memory"]
 _UNWRITTEN = 0x7FC0DEAD
 _WARP_LANES = 32
 _LOW_HALF = np.uint32(0xFFFF)
-#: Number of registers per thread with ``.x1``, by shape.
+#: Number of registers per thread of ``tcgen05.ld`` and ``st`` with ``.x1``, by shape.
 _REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
 _Words = tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]
 
 
 class TensorMemory:
-    """Tensor memory of all CTAs of a machine, and which of its columns are allocated."""
+    """Tensor memory of a batch of CTAs, and which of its columns are allocated."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -38,7 +38,7 @@ class TensorMemory:
         self._allocations: dict[int, Instruction] = {}
         #: Line of the instruction with which each CTA gave up the right to allocate.
         self.relinquished = np.zeros(machine.ctas, np.int32)
-        #: Checker of the order of accesses, or None if the machine has no checker.
+        #: Checker of the order of accesses to tensor memory, or None if accesses are not checked.
         self.order = TensorOrder(machine) if machine.checker else None
         machine.at_exit.append(self._report_allocated)
 
@@ -70,7 +70,7 @@ class TensorMemory:
         columns: NDArray[np.integer],
         verb: str = "accesses",
     ) -> None:
-        """Raise an error unless the columns exist, and report columns that are not allocated."""
+        """Raise an error unless the columns of tensor memory exist, and report columns that are not allocated."""
         if columns.size and not 0 <= int(columns.min()) <= int(columns.max()) < COLUMNS:
             column = int(columns.max())
             raise self.machine.fault(ins, f"tensor memory has no column {column}; the last is {COLUMNS - 1}", thread)
@@ -102,7 +102,7 @@ def tensor_memory(machine: Machine) -> TensorMemory:
 def _access(
     machine: Machine, ins: Instruction, operand: Operand, split: Sequence[Operand], registers: int, *, is_store: bool
 ) -> tuple[Callable[[Mask], _Words], bool]:
-    """Return a function that checks accesses and returns CTA, lane and column of the word of each thread and register.
+    """Return a function that checks tensor-memory accesses, and returns CTA, lane and column per thread and register.
 
     With ``.16x32bx2``, the second half of the warp accesses columns that lie `split` columns further. The second result
     is whether registers are packed: they then hold the low halves of two columns, of which the function returns the
@@ -137,8 +137,8 @@ def _access(
         if (first % lanes).any():
             thread = int(threads[(first % lanes).argmax()])
             raise machine.fault(ins, f"the lane of the address is not a multiple of {lanes}", thread)
-        # TileLang passes the address of lane 0 to every warp, and relies on each warp's access to its own quarter of
-        # the lanes.
+        # TileLang passes the address of lane 0 to every warp, and relies on the fact that each warp accesses only its
+        # own quarter of the lanes.
         own = warp % 4 * _WARP_LANES
         if (other := first // _WARP_LANES * _WARP_LANES != own).any():
             where = machine.who(int(threads[other.argmax()]))
@@ -158,7 +158,10 @@ def _access(
 
 
 def load_step(machine: Machine, ins: Instruction) -> Step:
-    """Return a function that executes ``tcgen05.ld``. With ``.pack::16b``, registers get low halves of two columns."""
+    """Return a function that executes ``tcgen05.ld``.
+
+    With ``.pack::16b``, each register gets the low halves of the words in two columns.
+    """
     if "red" in ins.words:
         raise not_modelled(ins)
     writes = [machine.writer(item, "b32") for item in items_of(ins.operands[0])]

@@ -19,7 +19,7 @@ __all__ = ["FIELDS", "FILLS", "MAP_BYTES", "SWIZZLES", "MapRecord"]
 MAP_BYTES = 128
 _RANKS = 5
 #: Byte layout of a tensor map, with the field names and codes of ``tensormap.replace``. Strides are in bytes, and
-#: ``rank`` is the number of axes minus 1. All zeros mean no map.
+#: ``rank`` is the number of axes minus 1. All-zero bytes mean no tensor map.
 _LAYOUT = np.dtype([
     ("global_address", "<u8"), ("global_stride", "<u8", _RANKS - 1), ("global_dim", "<u4", _RANKS),
     ("box_dim", "<u4", _RANKS), ("element_stride", "<u4", _RANKS), ("rank", "u1"), ("elemtype", "u1"),
@@ -74,11 +74,13 @@ class MapRecord:
             raise KernelError(f"the axes of a tensor map have 1 to 2^32 elements; not {self.shape}")
         row = self.box[0] * self.element_bytes
         if any(not 0 < side <= 256 for side in self.box) or row % 16:
-            raise KernelError(f"a box has sides of 1 to 256 elements, rows of a multiple of 16 bytes; not {self.box}")
+            raise KernelError(
+                f"a box must have sides of 1 to 256 elements, and rows of a multiple of 16 bytes, not {self.box}"
+            )
         if self.swizzle != "none" and row > (most := int(self.swizzle[:-1])):
-            raise KernelError(f"the rows of a box have {row} bytes; the swizzle {self.swizzle} allows {most}")
+            raise KernelError(f"the rows of a box have {row} bytes; the swizzle {self.swizzle} allows at most {most}")
         if self.fill == "nan" and self.element not in _FLOATS:
-            raise KernelError(f"a fill of nan requires elements of {', '.join(_FLOATS)}; not {self.element}")
+            raise KernelError(f"a fill of nan requires elements of type {', '.join(_FLOATS)}, not {self.element}")
         if self.address % 16 or any(stride % 16 or not 0 <= stride < 1 << 40 for stride in self.strides):
             raise KernelError(
                 f"address and strides of a tensor map must be multiples of 16 bytes, the strides 0 to 2^40; "

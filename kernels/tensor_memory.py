@@ -176,7 +176,7 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
 
 
 def _note(machine: Machine, ins: Instruction, thread: int, ctas: Any, accesses: Accesses) -> None:
-    """Check and record the accesses of a multiplication or copy, if the machine has a checker."""
+    """Check and record the accesses of a ``tcgen05`` multiplication or copy, if accesses are checked."""
     memory = tensor_memory(machine)
     if memory.order:
         numbers = np.arange(machine.ctas)[ctas].reshape(-1)

@@ -43,14 +43,14 @@ class Accesses:
 
     @classmethod
     def of(cls, written: NDArray[np.bool_], read: NDArray[np.bool_], shared: list[NDArray[np.int64]]) -> "Accesses":
-        """Return the accesses for masks of tensor memory, of shape (128, 512), and offsets in shared memory."""
+        """Return the accesses to masked words of tensor memory, shape (128, 512), and to shared-memory offsets."""
         at, octets = pieces_of(np.concatenate([places.ravel() for places in shared]))
         columns = np.flatnonzero((written | read).any(0))
         return cls(np.flatnonzero(written), np.flatnonzero(read), columns, at, octets)
 
 
 class TensorOrder:
-    """Numbers of asynchronous ``tcgen05`` instructions, and last accesses to each word, for the checker."""
+    """Numbers of asynchronous ``tcgen05`` instructions, and the last accesses to each memory word, for the checker."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.checker = machine, machine.checker
@@ -59,10 +59,10 @@ class TensorOrder:
         #: Number of the last multiplication or copy that each thread issued.
         self._last: dict[int, int] = {}
         shape = (machine.ctas, LANES * COLUMNS)
-        #: Number of the last multiplication or copy that writes each word.
+        #: Number of the last multiplication or copy that writes each word of tensor memory.
         self.number = np.zeros(shape, np.int32)
-        #: For each word: the last warp that loaded or stored it, the time and line of this access, and whether it was a
-        #: store.
+        #: For each word of tensor memory: the last warp that loaded or stored the word, the time and line of this
+        #: access, and whether it was a store.
         self.warp = np.full(shape, _NOBODY, np.int16)
         self.time, self.warp_line = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
         self.stored = np.zeros(shape, np.bool_)
@@ -71,7 +71,7 @@ class TensorOrder:
         self.shared_number = views(np.zeros(machine.shared.size // _WORD, np.uint32))
 
     def access(self, ins: Instruction, threads: NDArray[np.intp], words: _Index, *, is_store: bool) -> None:
-        """Check and record a load or store by threads. `words` are CTA, lane and column, of shape (threads, words)."""
+        """Check and record tensor-memory accesses. `words` has CTA, lane and column, each of shape (threads, words)."""
         group, warp = self.checker.warps_of(threads)
         cta, lane, column = words
         words = cta, lane * COLUMNS + column
@@ -87,7 +87,7 @@ class TensorOrder:
         self.time[words] = self.checker.seen[group, warp, warp][:, None]
 
     def issue(self, ins: Instruction, thread: int, ctas: Sequence[int], accesses: Accesses) -> None:
-        """Check and record the accesses, in the memory of each of `ctas`, of a multiplication or copy by a thread."""
+        """Check and record the memory accesses, in each of `ctas`, of a multiplication or copy that a thread issues."""
         number = self._last[thread] = len(self.lines)
         self.lines.append(ins.line)
         (group,), (warp,) = self.checker.warps_of(np.array([thread]))
@@ -122,7 +122,7 @@ class TensorOrder:
     def overwrite(
         self, ins: Instruction, count: int, cells: NDArray[np.int64], done: NDArray[np.integer], thread: int
     ) -> None:
-        """Check that all ``tcgen05`` reads of cells are complete: their numbers are at most `done` of the writer."""
+        """Report a write to shared memory that a ``tcgen05`` instruction with a number above `done` may still read."""
         numbers = self.shared_number[count].take(cells).view(np.uint32).reshape(-1, count)
         late = numbers > done[:, None]
         if late.any():

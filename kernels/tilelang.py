@@ -127,7 +127,7 @@ def _bound(function: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[s
 def compile_function(
     function: Any, sizes: Mapping[str, int], arch: str, pass_configs: Mapping[str, Any]
 ) -> Compilation:
-    """Compile a function, and read its launch from the generated host code. `sizes` are symbolic sizes by name."""
+    """Compile a TileLang function, and read its launch from the host code. `sizes` are symbolic sizes by name."""
     try:
         import tilelang
         from tilelang import env, tvm

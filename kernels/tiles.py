@@ -2,7 +2,7 @@
 
 A descriptor without swizzle describes core matrices: eight rows of 16 bytes, one after the other. If a copy wrote
 longer rows there, neighbouring rows of a core matrix are neighbours in global memory, and a part of the tile is never
-read. A tile with both properties is reported. One property alone does not show a fault: a matrix may be stored as core
+read. A tile with both properties is reported. One property alone is no sign of an error: a matrix may be stored as core
 matrices in global memory, and the last stages of a pipeline may be copied and never read.
 """
 
@@ -84,7 +84,10 @@ class CopiedTiles:
     def describe(
         self, ins: Instruction, operand: str, descriptor: SharedDescriptor, cta: int, units: NDArray[np.int64]
     ) -> None:
-        """Compare an operand's layout with copies that wrote it. The operand has all of `units` and each next unit."""
+        """Compare the layout of an operand with the copies that wrote the operand to shared memory.
+
+        The operand contains each of the 16-byte units at the indices `units`, and the unit that follows it.
+        """
         words = units * _UNIT_WORDS
         first, second = self.origin[words], self.origin[words + _UNIT_WORDS]
         copy, copy_of_next = self.copy[1][words], self.copy[1][words + _UNIT_WORDS]

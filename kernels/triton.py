@@ -123,7 +123,7 @@ def bound_arguments(kernel: Any, args: tuple[Any, ...], keywords: dict[str, Any]
         raise KernelError(f"the kernel takes {len(names)} arguments, not {len(args)}")
     values = dict(zip(names, args, strict=False))
     if unknown := [name for name in keywords if name not in names or name in values]:
-        raise KernelError(f"the kernel has no further parameter {unknown[0]!r}; it has {', '.join(names)}")
+        raise KernelError(f"the kernel has no further parameter {unknown[0]!r}; its parameters are {', '.join(names)}")
     values |= keywords
     for parameter in kernel.params:
         if parameter.name not in values and getattr(parameter, "has_default", False):

@@ -19,7 +19,7 @@ _WARP = 32
 
 
 def _shuffle(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``shfl.sync``: read from a lane, or from the thread's own lane if the lane is outside of the segment."""
+    """Execute ``shfl.sync``: read a source lane, or the thread's own lane if the source lane is outside the segment."""
     words = ins.words
     if words[1] != "sync" or words[2] not in ("up", "down", "bfly", "idx"):
         raise not_modelled(ins)

@@ -58,7 +58,7 @@ class _RegisterFences:
         lines = self.line[self._places(registers, mask)]
         if (last := lines[lines != 0]).size:
             written = "no wgmma.fence was executed" if last[0] < 0 else f"no wgmma.fence follows line {last[0]}"
-            what = f"{written}, which writes its registers" if last[0] > 0 else written
+            what = f"{written}, which writes registers of the instruction" if last[0] > 0 else written
             self.machine.report(ins, "registers without a fence", "wgmma.fence", what)
 
 
@@ -66,7 +66,7 @@ class _Groups(ThreadGroups):
     """Commit groups of ``wgmma``. Instructions that add to the same accumulators are computed together."""
 
     def execute(self, works: list[tuple[Callable[[Mask], None], Mask]]) -> None:
-        """Complete multiplications. Those that add to the same accumulators stay in order."""
+        """Complete ``wgmma`` multiplications. Multiplications that add to the same accumulators stay in order."""
         issued = [(work, mask) for work, mask in works if isinstance(work, _Issued)]
         accumulators = {work.form.d for work, _ in issued}
         written = {number for d in accumulators for number in d}
@@ -87,7 +87,7 @@ class _Groups(ThreadGroups):
             try:
                 chain[0].compute(chain, mask)
             except KernelError:
-                for work in chain:  # Complete multiplications one by one, so that the error contains the faulty line.
+                for work in chain:  # Complete multiplications one by one, so that the error names the line that fails.
                     work(mask)
 
 
@@ -97,7 +97,7 @@ class _Form:
 
     ins: Instruction
     d: tuple[int, ...]
-    #: Registers of A, and registers of the metadata, which are empty if the instruction has none.
+    #: Registers of A, and registers of the metadata. Each tuple is empty if the instruction has no such registers.
     a: tuple[int, ...]
     e: tuple[int, ...]
     immediates: Immediates
@@ -115,7 +115,7 @@ class _Issued:
     reading: dict[int, tuple[NDArray[np.int64], int]]
 
     def takes(self, other: "_Issued") -> bool:
-        """Return whether another multiplication can follow in a chain: dense, with equal options, and it adds D."""
+        """Return whether `other` can follow in a chain: it is dense, has the same opcode and options, and adds D."""
         forms = [(form.ins.opcode, form.e, form.immediates) for form in (self.form, other.form)]
         return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
 
@@ -124,7 +124,7 @@ class _Issued:
         self.compute([self], chosen)
 
     def compute(self, chain: "list[_Issued]", chosen: Mask) -> None:
-        """Complete a chain of multiplications on the same accumulators, from this one on, for the selected threads."""
+        """Complete a chain of multiplications on the same accumulators, beginning with `self`, for selected threads."""
         machine, form = self.machine, self.form
         groups = None if chosen is None else np.flatnonzero(chosen[::_WARPGROUP])
         which = np.arange(len(self.keys)) if groups is None else groups
@@ -182,7 +182,7 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     work = TensorWork(ins.line, ins.opcode, "registers" if a else "shared")
 
     def reads(mask: Mask, keys: NDArray[np.uint64]) -> dict[int, tuple[NDArray[np.int64], int]]:
-        """Check the reads of shared memory. Return for each warpgroup the offsets, and the bytes read at each."""
+        """Check the reads of shared memory. Return, for each warpgroup, offsets and the bytes read at each offset."""
         read = {}
         for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():
             first = group * _WARPGROUP
@@ -246,7 +246,7 @@ def wgmma_registers(machine: Machine) -> frozenset[int]:
 
 
 def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[int], step: Step) -> Step:
-    """Return a function that completes and reports pending ``wgmma`` on registers before it runs an instruction.
+    """Return a function that completes and reports pending ``wgmma`` on `registers`, and then runs an instruction.
 
     PTX leaves such an access undefined ("Asynchronous Warpgroup Level Matrix Instructions"). The assembler completes
     the multiplication first, so that a GPU has the same result: measured on an H100 with kernels of Triton 3.6, whose

@@ -60,25 +60,25 @@ def test_show(cli: CommandLine) -> None:
 def test_bad_launches(cli: CommandLine) -> None:
     launch = json.loads(Path("launch.json").read_text())
     for changes, message in (
-        ({"arrays": []}, "arrays must be an object and arguments a list"),
-        ({"arrays": {"a": {"zeros": "float16"}}}, "array 'a' must have file, file and tensor, or zeros and shape"),
+        ({"arrays": []}, "'arrays' must be an object, and 'arguments' must be a list"),
+        ({"arrays": {"a": {"zeros": "float16"}}}, "array 'a' must have the keys 'file', 'file' and"),
         ({"arrays": {"a": {"zeros": "float16", "shape": [-1]}}}, "the shape of array 'a' must be a list"),
         ({"arrays": {name: {"zeros": "int8", "shape": [3 << 27]} for name in "ab"}},
          "array 'b' is too large: the arrays take more than 1 GiB: set SPTC_ARCHIVE_GIB to another limit in GiB"),
         ({"arrays": {"a": {"file": "none.npy"}}}, "none.npy"),
-        ({"arguments": [{"array": "x"}]}, "argument 0 names the array 'x', which is not among arrays"),
+        ({"arguments": [{"array": "x"}]}, "argument 0 names the array 'x', which is not a key of 'arrays'"),
         ({"arguments": [{"map": "argument0", "box": [16], "shape": 3}]},
          "the shape of argument 0 must be a list of int"),
-        ({"arrays": {"a": {"zeros": "float16", "shape": [1] * 99}}}, "list of integers above 0, at most 32"),
+        ({"arrays": {"a": {"zeros": "float16", "shape": [1] * 99}}}, "list of at most 32 integers above 0"),
         *(({"arrays": {"a": {"zeros": name, "shape": [1]}}}, f"'{re.escape(name)}' is not an element type of numpy")
           for name in (",", "(9,f4", "float8_e,m3fn")),
         ({"arrays": {"a": {"zeros": "object", "shape": [1]}}}, "elements of array 'a' must be numbers, not object"),
-        ({"arrays": {"a": {"file": "a.npz", "tensor": 3}}}, "file and tensor of array 'a' must be names"),
-        ({"arguments": [{"array": []}]}, "argument 0 names the array .*, which is not among arrays"),
-        ({"arguments": ["x"]}, "argument 0 must be a number, an array or a map, not 'x'"),
+        ({"arrays": {"a": {"file": "a.npz", "tensor": 3}}}, "'file' and 'tensor' of array 'a' must be strings"),
+        ({"arguments": [{"array": []}]}, "argument 0 names the array .*, which is not a key of 'arrays'"),
+        ({"arguments": ["x"]}, "argument 0 must be a number, an array or a tensor map, not 'x'"),
         ({"arguments": []}, "takes \\d+ arguments, not 0"),
-        ({"shared": "many"}, "shared must be a number of bytes"),
-        ({"other": 1}, "must be an object with grid, block, arrays and arguments"),
+        ({"shared": "many"}, "'shared' must be a number of bytes"),
+        ({"other": 1}, "must be a JSON object with the keys grid, block, arrays and arguments"),
     ):  # fmt: skip
         Path("launch.json").write_text(json.dumps(launch | changes))
         _, errors = cli.streams("run", "matmul.ptx", "--launch", "launch.json", status=2)

@@ -1,4 +1,4 @@
-"""Bits too far below the smallest alignment exponent (e_zero) are lost."""
+"""Alignment drops bits that are too far below the smallest alignment exponent (e_zero)."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,8 @@ from sptc.isa.operands import MatrixOperands
 
 #: Types of A and D whose products can be smaller than the smallest alignment exponent.
 PAIRS = {("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")}
-#: By type of D, two exponents of the last bit that alignment keeps: the first if the exponents of all terms are below
-#: e_zero, the second beside a subnormal accumulator. F is 24 in _SHORTER and 25 in _LONGER.
+#: For each type of D, exponents of the last bit that alignment keeps: the first if e_max is e_zero, the second if e_max
+#: is the exponent of a subnormal accumulator. `_SHORTER` is for F = 24 alignment bits, `_LONGER` for F = 25.
 _SHORTER = {"f32": (-156, -150), "f16": (-44, -38)}
 _LONGER = {"f32": (-158, -151), "f16": (-46, -39)}
 LAST = {**dict.fromkeys(("sm_80", "sm_89"), _SHORTER), **dict.fromkeys(("sm_90", "sm_100", "sm_120"), _LONGER)}

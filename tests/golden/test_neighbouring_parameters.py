@@ -1,4 +1,4 @@
-"""The golden model is right also with arithmetic parameters that no architecture has."""
+"""The golden model is also right for arithmetic parameters that no architecture has."""
 
 import math
 from dataclasses import replace
@@ -114,7 +114,7 @@ def test_a_negative_term_too_small_for_its_type_is_rounded_down() -> None:
 def test_groups_are_aligned_alike() -> None:
     i = parse("mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0")
     operands = directed_matrices(i, np.random.default_rng(0), 1)
-    operands.a[:], operands.b[:], operands.c[:] = 0, 2, 0  # 2 is the code of 1.0
+    operands.a[:], operands.b[:], operands.c[:] = 0, 2, 0  # 2 is the e2m1 code of 1.0
     operands.a[..., 0], operands.a[..., 16], operands.a[..., 32] = 2, 10, 10
     operands.scale_a[..., 0], operands.scale_a[..., 1], operands.scale_b[:] = 127 + 60, 127, 127
     p = numerics(i, "sm_120")

@@ -20,7 +20,10 @@ TEXTS = [f"tcgen05.mma{sp}.cta_group::1.kind::{kind}" for sp in (".sp", "") for 
 
 
 def _rows() -> dict[tuple[str, str], list[Instruction]]:
-    """Return float instructions by architecture and name without ``::ordered_metadata``. Recordings cover sm_90."""
+    """Return the float instructions of each architecture except sm_90, which recordings cover.
+
+    Keys are architectures with names of instructions without ``::ordered_metadata``.
+    """
     rows = defaultdict(list)
     for instruction in every_instruction("mma"):
         for arch in instruction.architectures:
@@ -38,7 +41,7 @@ KNOWN_ROWS = {row: instructions for row, instructions in ROWS.items() if row not
 
 @pytest.fixture(scope="module")
 def oracle() -> ModuleType:
-    """Benchmark module that compares models with mmasim. It is imported only here, as its import takes long."""
+    """Benchmark module that compares models with mmasim. The import takes long, so only this fixture imports it."""
     from sptc.benchmarks import oracle
 
     return oracle
@@ -81,7 +84,7 @@ QUICK, LONG = _matrices(8), _matrices(80)
 @pytest.mark.quick_cases(32)
 @pytest.mark.parametrize("i", [*QUICK, *(pytest.param(i, marks=pytest.mark.regression) for i in LONG)], ids=str)
 def test_matrices(i: Instruction, oracle: ModuleType, rng: np.random.Generator) -> None:
-    """One tile of each operand distribution equals mmasim, alternately with legal nibbles and with all 16 nibbles."""
+    """One tile of each operand distribution equals mmasim's result, alternately with legal and with all nibbles."""
     (arch,) = i.architectures
     model, outputs = oracle.oracle_of(i, arch), 0
     for number, name in enumerate(FLOAT_DISTRIBUTIONS):
@@ -90,7 +93,7 @@ def test_matrices(i: Instruction, oracle: ModuleType, rng: np.random.Generator) 
 
 
 def test_every_float_instruction_is_compared() -> None:
-    """Instructions of all types are compared, such as 25 pairs of f8f6f4 with two types of D or with block scales."""
+    """Instructions of all types are compared with mmasim, such as the 25 pairs of types of A and B of kind f8f6f4."""
     for sparse in ("sp", ""):
         rows = [[i for i in every if i.sparse == sparse] for every in (QUICK, LONG)]
         assert [sum(i.kind == kind for i in rows[0]) for kind in ("tf32", "f16", "f8f6f4")] == [1, 3, 50]

@@ -13,7 +13,7 @@ from .fake_cupy import H200, FakeCupy
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., FakeCupy]]:
-    """Return a function that gives this machine a fake GPU with given properties, or no GPU if they are None."""
+    """Return a function that gives this machine a fake GPU with given properties, or no GPU if these are None."""
 
     def put(properties: dict | None = H200) -> FakeCupy:
         device.device.cache_clear()

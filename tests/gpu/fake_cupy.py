@@ -68,7 +68,7 @@ class FakeLoops(Loaded):
 
 
 class FakeCupy(types.ModuleType):
-    """The functions of CuPy that the package uses.
+    """Stand-in for the functions of CuPy that the package uses.
 
     The bits of the mask `wrong` are inverted in each result. If `refuses` is not empty, loading a kernel raises this
     error. Each instruction of a loop takes `interval` cycles. If two loops run, the second makes `turns` iterations

@@ -23,7 +23,7 @@ F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 Random = np.random.Generator
 DRIVER = "580.159.04"
 A100, T4 = ({"name": b"NVIDIA A100", "major": 8, "minor": 0}, {"name": b"Tesla T4", "major": 7, "minor": 5})
-#: Two instructions that are fast to compute, one of each family.
+#: An ``mma`` and a ``wgmma`` that are fast to compute.
 TEXTS = [F16, "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"]
 RTX = {"name": b"NVIDIA RTX 5080", "major": 12, "minor": 0}
 BLOCK_SCALE = "kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
@@ -60,7 +60,7 @@ def test_undefined_metadata_and_machines_that_cannot(machine: Callable, monkeypa
             run()
     machine()
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' needs CuPy, which extra 'cuda' installs "):
+    with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' needs CuPy, which the extra 'cuda' of sptc "):
         run()
 
 
@@ -85,7 +85,7 @@ def test_info_with_a_gpu_and_without(machine: Callable, tmp_path: Path, cli: Com
 
 
 def test_verify(machine: Callable, tmp_path: Path, cli: CommandLine) -> None:
-    """`sptc gpu verify` accepts right results, resumes, and writes a file that reproduces a wrong bit of the GPU."""
+    """`sptc gpu verify` accepts right results, resumes a run, and writes a file that reproduces wrong bits."""
     cupy = machine()
     record, state = tmp_path / "record.json.gz", tmp_path / "state"
     words = ["verify", "--record", record, "--instruction", *TEXTS, "--seed", 3, "--tiles", 2, "--jobs", 1]

@@ -36,7 +36,7 @@ def test_numbers_are_rounded_to_the_nearest(seed: int) -> None:
         codes = numbers(FORMATS[name], "normal", (4000,), np.random.default_rng(seed))
         values = np.arange(1 << 8 * np.dtype(dtype).itemsize).astype(f"u{np.dtype(dtype).itemsize}").view(dtype)
         with np.errstate(invalid="ignore"):  # converting NaN codes would give a warning
-            values = values.astype(np.float64)  # this conversion is exact
+            values = values.astype(np.float64)  # the conversion to float64 is exact
         drawn = np.random.default_rng(seed).standard_normal(4000)
         ordered = np.sort(values[np.isfinite(values)])
         above = np.searchsorted(ordered, drawn)
@@ -92,7 +92,7 @@ def test_operands_in_shared_memory(rng: Random) -> None:
 
 
 def test_what_was_recorded() -> None:
-    """Loops ran at the modelled rate. Zeros take little energy, a sparse product 5 to 20 % more than a dense one."""
+    """Recorded loops ran at the modelled rate. A sparse product took 5 to 20 % more energy than a dense product."""
     path = Path(sptc.__file__).parent / "recordings" / "energy" / "h100-2026-11-26.csv"
     about, *lines = path.read_text(encoding="utf-8").splitlines()
     assert about.startswith("# NVIDIA ")
@@ -181,7 +181,7 @@ def test_what_cannot_be_measured(gpu: FakeGpu, rng: Random, monkeypatch: pytest.
     monkeypatch.setattr(gpu, "joules", lambda: 1.0)
     with pytest.raises(sptc.BackendError, match=r"^the energy counter of the GPU, NVIDIA H200, does not increase"):
         next(Meter(44, 1.0).measure([Work(LOOP, "normal", "normal")], rng))
-    with pytest.raises(sptc.BackendError, match=r"^the GPU, NVIDIA H200, has 132 SMs, not 133$"):
+    with pytest.raises(sptc.BackendError, match=r"^the GPU, NVIDIA H200, has only 132 SMs, but 133 SMs are requested$"):
         Meter(133, 1.0)
 
 

@@ -12,8 +12,8 @@ from sptc.kernels.memory import GLOBAL_BASE, GlobalMemory
 from sptc.kernels.tensor_maps import MapRecord
 from sptc.tests.kernels.recorded import NAMES, REPORTED, TRITON, compiled_kernel, recorded
 
-#: Triton 3.6 generates no proxy fence between cp.async and wgmma, so these unedited kernels have true findings. The
-#: results are correct nevertheless, since the copies complete before the barrier that precedes the multiplication.
+#: Kernels with true findings: Triton 3.6 generates no proxy fence between cp.async and wgmma. Results are correct
+#: nevertheless, since the copies complete before the barrier that precedes the multiplication.
 WITHOUT_FENCE = ("triton.e4m3", "triton.f16.128")
 NO_FENCE = "and no fence.proxy.async lies between the accesses; undefined by PTX"
 
@@ -37,7 +37,7 @@ def test_kernels_of_compilers(name: str) -> None:
 
 @pytest.mark.regression
 def test_kernels_of_triton(rng: np.random.Generator) -> None:
-    """Findings are only missing fences and early accesses to accumulators; kernels with TMA or only mma have none."""
+    """The checker finds only missing fences and early accumulator accesses, and nothing in kernels with TMA or mma."""
     for name in rng.choice(TRITON, 12, replace=False).tolist():
         _, run = compiled_kernel(name).run(check=True)
         for finding in map(str, run.findings):
@@ -91,7 +91,7 @@ def test_global_offset_of_each_word_of_a_tile(element: str, size: int, rng: np.r
 
 
 IN_FLIGHT = r"copy of line \d+ may still write"
-#: Kernel, edit of its PTX (pattern and replacement), opcode of the line that the finding names, text of the finding.
+#: Planted mistakes: kernel, edit of its PTX (pattern, replacement), opcode of the reported line, text of the finding.
 PLANTED = [
     ("cuda_wgmma_sp_sm90", r"fence\.proxy\.async[^;]*;", "", "wgmma.mma_async", NO_FENCE),
     ("triton.tma.f16", r"fence\.proxy\.async\.shared::cta;", "", "cp.async.bulk.tensor", NO_FENCE),
@@ -105,7 +105,7 @@ PLANTED = [
     ("sm90.f16.to_f16.256_threads", r"wgmma\.wait_group\.sync\.aligned 0;", "", "cvt",
      "the instruction accesses registers of a wgmma before wgmma.wait_group"),
     ("sm90.sparse.f16", r"wgmma\.fence\.sync\.aligned;", "", "wgmma.mma_async",
-     r"no wgmma.fence follows line \d+, which writes its registers"),
+     r"no wgmma.fence follows line \d+, which writes registers of the instruction"),
     ("tma.f16.persistent", r"cp\.async\.bulk\.wait_group\.read\s+0;", "", "st",
      r"overwrites shared memory that the copy of line \d+ may still read"),
     ("triton.tma.f16", r"mbarrier\.try_wait\S+ complete, [^;]*;", "setp.eq.u32 complete, 0, 0;", "wgmma.mma_async",
@@ -115,7 +115,7 @@ PLANTED = [
     ("device_maps.f16", r"(mbarrier\.init\S+\s+\S+), 1;", r"\1, 2;", "mbarrier.try_wait",
      r"the mbarrier at 0x\w+ of CTA \(0, 0, 0\) expects 1 arrivals and 0 bytes"),
     ("sm90.f16.relu", r"mov\.u32\s+(\S+), 128;", r"mov.u32 \1, 64;", "mbarrier.arrive",
-     "more arrivals at an mbarrier than its phase expects"),
+     "an mbarrier gets more arrivals than its phase expects"),
     ("tf32", "4611686293305294848", "4616189892932665344", "wgmma.mma_async", "descriptor"),
     ("sm80.sparse.bf16", r"mma\.sp([^;]*), (%r\d+), 0;", r"mov.b32 \2, 0; mma.sp\1, \2, 0;", "mma.sp",
      r": metadata at .*lane 0, bits 3:0.*nibble 0b0000"),

@@ -39,7 +39,7 @@ def operand(kind: str, shape: tuple[int, int], rng: np.random.Generator) -> NDAr
     if kind == "s8":
         return rng.integers(-128, 128, shape).astype(np.int8)
     values = rng.standard_normal(shape).astype(np.float32)
-    if kind == "tf32":  # exact tf32 numbers, since kernels round f32 to tf32 differently
+    if kind == "tf32":  # take exact tf32 numbers, since kernels differ in how they round f32 to tf32
         return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return values.astype(named_dtype(TYPE_OF[kind]))
 

@@ -1,4 +1,4 @@
-"""Kernels with asynchronous copies, atomics, reductions, or tensor maps at an edge leave the right memory contents."""
+"""Kernels with asynchronous copies, atomics, reductions, or boxes at the edge of tensors write memory correctly."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_additions_in_global_memory_flush_only_f32() -> None:
 
 
 def test_an_address_without_a_tensor_map_is_an_error() -> None:
-    """The address is below shared memory, or behind the end of global memory."""
+    """A copy fails if the address of its tensor map is below shared memory, or beyond the end of global memory."""
     result = np.ones(WORDS, np.uint32)
     for address in (64, (1 << 44) + (1 << 40)):
         body = f"mov.u64 %rd3, {address}; mov.u32 %r3, buffer; mov.u32 %r4, 0;"

@@ -53,7 +53,7 @@ def test_cycles_of_wgmma_by_loop() -> None:
 
 
 def test_cycles_of_mma() -> None:
-    """Each mma takes its interval, also with several mma on one line. Cycles are None without a timing law."""
+    """Each mma takes the interval of its timing law, also on a shared line. Cycles are None without a timing law."""
     kernel = recorded("triton.small.mma")
     assert kernel.run()[1].cycles == 64 * 6 / 4  # 64 instructions of six cycles on four tensor cores
     text = re.sub(r"\n\s*(mma\.sync)", r" \1", kernel.ptx)

@@ -1,4 +1,4 @@
-"""Kernels with ``tcgen05`` multiply, load, store and copy right, on the C++ library and on simulated hardware."""
+"""Kernels with ``tcgen05`` multiply, load, store and copy correctly, on the C++ library and on simulated hardware."""
 
 import re
 from typing import Any
@@ -201,7 +201,7 @@ def test_shapes_of_loads_and_stores(shape: str, is_load: bool, packed: bool, rng
     np.testing.assert_array_equal(run.after(d), (expected if is_load else memory).reshape(128, -1))
 
 
-#: Edit of the kernel (a pattern and its replacement), opcode of the line that is reported, and text of the finding.
+#: Planted mistakes: edit of the kernel (pattern and replacement), opcode of the reported line, text of the finding.
 STORE_TO_A = f"st.shared.u32 [%r13+{A}], %r6;\n"
 PLANTED = [
     (r"again: mbarrier[^@]*@!%p5 bra again;", "", "tcgen05.ld", "reads tensor memory that line {mma} may still write"),
