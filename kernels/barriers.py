@@ -58,6 +58,10 @@ class Barriers:
         self.expect(np.array([place]), np.array([-octets]), ins)
         self.settle(np.array([place]))
 
+    def state(self) -> bytes:
+        """Return the state of all ``mbarrier`` objects, to find out whether it has changed."""
+        return b"".join(array.tobytes() for array in (self.phase, self.pending, self.bytes))
+
     def require(self, places: NDArray[np.int64], ins: Instruction) -> None:
         """Raise an error unless every index refers to an initialised ``mbarrier``."""
         if (self.expected[places] < 0).any():
@@ -142,16 +146,17 @@ def barrier_step(machine: Machine, ins: Instruction) -> Step:
     return steps[kind]
 
 
-def wait_step(machine: Machine, ins: Instruction) -> WaitStep:
-    """Return a function that executes ``mbarrier.try_wait`` or ``test_wait``: threads whose phase is complete continue.
+def wait_step(machine: Machine, ins: Instruction) -> tuple[WaitStep, Step]:
+    """Return two functions for ``mbarrier.try_wait`` and ``test_wait``.
 
-    All other threads wait, so that the predicate result of the instruction is true in every thread that reads it.
+    The first function writes true for threads whose phase is complete, and returns these threads; the other threads
+    wait. The second function writes false, for threads that continue although their phase is not complete.
     """
     state = barriers(machine)
     destination, address, phase = ins.operands[:3]
     objects, write = _object(machine, ins, address), machine.writer(destination, "pred")
     read = machine.reader(phase, "u32" if "parity" in ins.words else "u64")
-    yes = np.ones(1, np.bool_)
+    yes, no = np.ones(1, np.bool_), np.zeros(1, np.bool_)
 
     def wait(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         at = objects(mask)
@@ -166,4 +171,4 @@ def wait_step(machine: Machine, ins: Instruction) -> WaitStep:
             write(None if passes.all() else passes, yes if passes.all() else machine.every(yes))
         return passes
 
-    return wait
+    return wait, lambda mask: write(mask, machine.every(no))

@@ -14,6 +14,7 @@ __all__ = ["CtaBarriers"]
 
 #: Number of barriers per CTA, which instructions select by number.
 _NUMBERS = 16
+_WARP = 32
 
 
 class CtaBarriers:
@@ -38,8 +39,6 @@ class CtaBarriers:
     def step(self, ins: Instruction) -> WaitStep:
         """Return a function that executes a barrier instruction and returns the threads that continue."""
         words = ins.words
-        if "warp" in words:
-            return lambda mask: mask
         if "red" in words:
             raise not_modelled(ins)
         if "cluster" in words:
@@ -64,7 +63,11 @@ class CtaBarriers:
             if machine.checker:
                 barriers = [("bar", cta, number) for cta, number in zip(ctas.tolist(), numbers.tolist(), strict=True)]
                 machine.checker.arrive(barriers, np.flatnonzero(mask))
-            np.add.at(self.arrived, (ctas, numbers), 1)
+            arrivals = self.arrived.copy()
+            np.add.at(arrivals, (ctas, numbers), 1)
+            if (arrivals[ctas, numbers] > counts)[counts > 0].any() and (warps := self._warps(mask)):
+                return np.logical_or.reduce([arrive(warp) for warp in warps])
+            self.arrived = arrivals
             self.needed[ctas, numbers] = counts
             if waits:
                 self.waiting |= mask
@@ -76,6 +79,12 @@ class CtaBarriers:
             return mask & ~self.waiting
 
         return arrive
+
+    def _warps(self, mask: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
+        """Return the threads of a mask in each of their warps, or an empty list if they are threads of one warp."""
+        warps = np.unique(self.machine.thread_numbers[mask] // _WARP)
+        in_warp = self.machine.thread_numbers // _WARP
+        return [mask & (in_warp == warp) for warp in warps.tolist()] if len(warps) > 1 else []
 
     def _whole_ctas(
         self, mask: NDArray[np.bool_], numbers: NDArray[np.uint32], counts: NDArray[np.uint32]

@@ -1,7 +1,8 @@
 """Execution of a kernel: threads at the same instruction run together, those with the smallest program counter first.
 
 Diverged threads therefore reconverge where the compiler joins the branches. Threads at a barrier wait for the other
-threads of their CTA. Asynchronous work is executed when no thread can continue without it.
+threads of their CTA. Asynchronous work is executed when no thread can continue without it. If there is none, threads
+at an ``mbarrier.try_wait`` or ``test_wait`` continue with the result false.
 """
 
 from collections import Counter
@@ -14,6 +15,7 @@ from .access import ACCESS
 from .arithmetic import ARITHMETIC
 from .barriers import WaitStep, barrier_step, barriers, wait_step
 from .bulk_copies import any_copy_step, map_step
+from .convergence import Convergence
 from .conversion import conversion_step
 from .cta_barriers import CtaBarriers
 from .machine import Builder, Machine, Mask, Reader, Step, not_modelled
@@ -32,6 +34,9 @@ _BUILDERS: dict[str, Builder] = {
 #: Once in this number of rounds, the threads that have waited longest run first, so that spinning threads cannot block
 #: other threads.
 _FAIR_ROUNDS = 1024
+#: Maximum number of times that waits for an ``mbarrier`` return false without an effect on any barrier or program
+#: counter. A launch that needs more is a deadlock.
+_FUTILE_WAITS = 256
 #: Maximum number of problems that one message lists.
 _NAMED = 20
 
@@ -63,6 +68,7 @@ class Program:
         self.joins = frozenset(machine.kernel.labels.values())
         self.barriers = CtaBarriers(machine)
         self.counters = np.zeros(machine.count, np.int64)
+        self.convergence = Convergence(machine, self.counters, self.barriers.alive)
         #: Threads that wait for a phase of an ``mbarrier``.
         self.asleep = np.zeros(machine.count, np.bool_)
         self.last_run = np.zeros(machine.count, np.int64)
@@ -70,13 +76,15 @@ class Program:
         #: threads that continue), and functions that read guard predicates.
         self.steps: dict[int, Step] = {}
         self.waits: dict[int, WaitStep] = {}
+        #: By instruction index: functions that write the result false of ``mbarrier.try_wait`` and ``test_wait``.
+        self.failures: dict[int, Step] = {}
         self.guards: dict[int, Reader] = {}
         self.asynchronous = wgmma_registers(machine)
         #: Functions that execute consecutive instructions without a branch, a wait or a label, by the index of the
-        #: first instruction.
-        self.blocks: dict[int, list[Step]] = {}
-        #: Number of executions of each block of consecutive instructions.
-        self.block_runs: Counter[int] = Counter()
+        #: first instruction: blocks that end before an instruction ``.sync``, and blocks for whole warps or warpgroups.
+        self.blocks: tuple[dict[int, list[Step]], dict[int, list[Step]]] = ({}, {})
+        #: Number of executions of each of these blocks.
+        self.block_runs: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
         #: A sentence for each instruction that this model does not implement.
         self.problems: list[str] = []
         for place, ins in enumerate(self.code):
@@ -96,8 +104,8 @@ class Program:
             if ins.guard:
                 self.guards[place] = machine.reader(ins.guard, "pred")
             if words[0] == "mbarrier":
-                self.waits[place] = wait_step(machine, ins)
-        elif words[0] in ("bar", "barrier"):
+                self.waits[place], self.failures[place] = wait_step(machine, ins)
+        elif words[0] in ("bar", "barrier") and "warp" not in words:
             if ins.guard:
                 raise not_modelled(ins, "barriers with a guard predicate are not supported")
             self.waits[place] = self.barriers.step(ins)
@@ -107,17 +115,19 @@ class Program:
             if touched and words[0] != "wgmma":
                 step = waiting_for_wgmma(machine, ins, touched, step)
             self.steps[place] = _guarded(machine, ins, step)
+            self.convergence.add(place, ins)
         else:
             raise not_modelled(ins)
 
-    def block(self, place: int) -> list[Step]:
-        """Return functions that execute the instructions from an index to the next branch, wait, exit or label."""
-        if place not in self.blocks:
-            steps: list[Step] = []
-            while place + len(steps) in self.steps and not (steps and place + len(steps) in self.joins):
-                steps.append(self.steps[place + len(steps)])
-            self.blocks[place] = steps
-        return self.blocks[place]
+    def _block(self, place: int, *, together: bool) -> list[Step]:
+        """Return functions that execute the instructions from an index to the next end of a block."""
+        steps: list[Step] = []
+        while place in self.steps:
+            if steps and (place in self.joins or (not together and place in self.convergence)):
+                break
+            steps.append(self.steps[place])
+            place += 1
+        return steps
 
     def run(self) -> None:
         """Run all threads until they exit. A program runs only once.
@@ -133,17 +143,18 @@ class Program:
             raise KernelError("; ".join(self.problems[:_NAMED]) + (f"; and {more} more" if more > 0 else ""))
         with np.errstate(all="ignore"):
             self._run_rounds()
-        for place, times in self.block_runs.items():
-            names = self.names[place : place + len(self.blocks[place])]
-            self.machine.work.opcodes.update({name: times * count for name, count in Counter(names).items()})
+        for blocks, runs in zip(self.blocks, self.block_runs, strict=True):
+            for place, times in runs.items():
+                names = Counter(self.names[place : place + len(blocks[place])])
+                self.machine.work.opcodes.update({name: times * number for name, number in names.items()})
 
     def _run_rounds(self) -> None:
-        machine, ctas, rounds = self.machine, self.barriers, 0
+        machine, ctas, rounds, futile, before = self.machine, self.barriers, 0, 0, b""
         while True:
             if machine.completed:
                 self.asleep[:] = False
                 machine.completed = False
-            ready = ctas.alive & ~self.asleep & ~ctas.waiting
+            ready = ctas.alive & ~self.asleep & ~ctas.waiting & ~self.convergence.held
             if not ready.any():
                 if machine.queue:  # no thread can continue until the work in the queue is done
                     for _ in range(len(machine.queue)):
@@ -151,14 +162,33 @@ class Program:
                     continue
                 if not ctas.alive.any():
                     break
-                raise self._deadlock()
+                now = self._state()
+                futile, before = (futile + 1 if now == before else 0), now
+                if futile > _FUTILE_WAITS or not self.asleep.any():
+                    raise self._deadlock()
+                self._end_waits()
+                continue
             rounds += 1
             self._round(ready, fair=rounds % _FAIR_ROUNDS == 0)
         for work in machine.at_exit:
             work()
 
+    def _state(self) -> bytes:
+        """Return the program counters of all threads, and the state of all barriers."""
+        arrays = (self.counters, self.barriers.arrived, self.barriers.cluster_arrivals)
+        return barriers(self.machine).state() + b"".join(array.tobytes() for array in arrays)
+
+    def _end_waits(self) -> None:
+        """Let all threads that wait for a phase of an ``mbarrier`` continue with the result false."""
+        for place in np.unique(self.counters[self.asleep]).tolist():
+            threads = self.asleep & (self.counters == place)
+            self.failures[place](threads)
+            self.counters[threads] = place + 1
+        self.asleep[:] = False
+
     def _deadlock(self) -> KernelError:
-        code, places, alive = self.code, self.counters, self.barriers.alive
+        code, alive = self.code, self.barriers.alive
+        places = self.counters - self.barriers.waiting  # the counter of a thread at a barrier points behind the barrier
         waits = []
         for place in np.unique(places[alive]).tolist():
             threads = np.flatnonzero(alive & (places == place))
@@ -170,7 +200,7 @@ class Program:
 
     def _round(self, ready: NDArray[np.bool_], *, fair: bool) -> None:
         """Run the threads with the smallest program counter until they diverge, wait or exit."""
-        counters, blocks, names, work = self.counters, self.blocks, self.names, self.machine.work
+        counters, names, work = self.counters, self.names, self.machine.work
         if fair:
             waited = np.where(ready, self.last_run, np.iinfo(np.int64).max)
             place = int(counters[waited.argmin()])
@@ -179,11 +209,19 @@ class Program:
         threads = ready & (counters == place)
         everyone = bool(threads.all())
         mask: Mask = None if everyone else threads
-        live, executed, runs, parted = int(np.count_nonzero(threads)), 0, self.block_runs, False
+        meetings = self.convergence
+        together = everyone or meetings.holds_none(threads)
+        blocks, runs = self.blocks[together], self.block_runs[together]
+        live, executed, parted = int(np.count_nonzero(threads)), 0, False
         try:
             while True:
-                block = blocks[place] if place in blocks else self.block(place)
-                if block:
+                if place not in blocks:
+                    blocks[place] = self._block(place, together=together)
+                if not together and place in meetings:
+                    counters[threads] = place
+                    if not meetings.arrive(place, threads):
+                        break
+                if block := blocks[place]:
                     for step in block:
                         step(mask)
                     executed += live * len(block)
@@ -214,6 +252,7 @@ class Program:
         leaving = self._guard(place, threads)
         self.counters[threads] = place + 1
         self.barriers.leave(leaving)
+        self.convergence.exits()
         return None
 
     def _branch(self, place: int, threads: NDArray[np.bool_]) -> int | None:

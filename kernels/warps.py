@@ -1,15 +1,15 @@
 """Instructions that exchange values between the threads of a warp, and hints that do not affect results.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions" (``shfl.sync``) and "Parallel Synchronization and
-Communication Instructions" (``vote``, ``elect``, ``match``, ``redux``). Member masks are ignored: the threads that
-execute the instruction take part.
+Communication Instructions" (``vote``, ``elect``, ``redux``). The results depend on the threads of the member mask that
+execute the instruction together; see :mod:`sptc.kernels.convergence`.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .integers import COMBINATIONS
-from .machine import Builder, Machine, Mask, Step, not_modelled
+from .machine import Builder, Machine, Mask, Reader, Step, not_modelled
 from .program import Instruction, Pair, Sink
 from .values import numpy_type
 
@@ -49,67 +49,82 @@ def _shuffle(machine: Machine, ins: Instruction) -> Step:
     return step
 
 
-def _by_warp(machine: Machine, mask: Mask) -> NDArray[np.bool_]:
-    whole = np.ones(machine.count, np.bool_) if mask is None else mask
-    return whole.reshape(-1, _WARP)
-
-
 _BIT = np.uint32(1) << np.arange(_WARP, dtype=np.uint32)
 
 
+def _lanes(machine: Machine, mask: Mask, true: NDArray[np.bool_] | None = None) -> NDArray[np.uint32]:
+    """Return for each thread the lanes of its warp, as a mask of 32 bits, that are in `mask` (and for which `true`)."""
+    chosen = np.ones(machine.count, np.bool_) if mask is None else mask
+    chosen = chosen if true is None else chosen & true
+    return (chosen.reshape(-1, _WARP) * _BIT).sum(1, dtype=np.uint32).repeat(_WARP)
+
+
+def _members(machine: Machine, mask: Mask, read: Reader) -> NDArray[np.uint32]:
+    """Return the lanes of each thread's member mask that execute the instruction, always with the thread's own lane."""
+    return _lanes(machine, mask) & read() | _BIT[machine.thread_numbers % _WARP]
+
+
 def _vote(machine: Machine, ins: Instruction) -> Step:
+    """Execute ``vote.sync``: each thread learns for which threads of its member mask the predicate is true."""
     words = ins.words
     kind, type_ = words[-2], words[-1]
-    if kind not in ("ballot", "any", "all", "uni"):
+    if words[1] != "sync" or kind not in ("ballot", "any", "all", "uni"):
         raise not_modelled(ins)
     read, write = machine.reader(ins.operands[1], "pred"), machine.writer(ins.operands[0], type_)
+    read_members = machine.reader(ins.operands[2], "u32")
 
     def step(mask: Mask) -> None:
-        takes_part = _by_warp(machine, mask)
-        true = machine.every(read()).reshape(-1, _WARP) & takes_part
-        some, every = true.any(1), (true == takes_part).all(1)
+        members = _members(machine, mask, read_members)
+        true = _lanes(machine, mask, machine.every(read())) & members
         if kind == "ballot":
-            write(mask, (true * _BIT).sum(1, dtype=np.uint32).repeat(_WARP))
+            write(mask, true)
         else:
-            write(mask, {"any": some, "all": every}.get(kind, every | ~some).repeat(_WARP))
+            some, every = true != 0, true == members
+            write(mask, {"any": some, "all": every}.get(kind, every | ~some))
 
     return step
 
 
 def _elect(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``elect.sync``: elect the lowest participating thread of each warp, as an H100 does."""
+    """Execute ``elect.sync``: elect the lowest thread of each member mask, as an H100 does."""
     destination = ins.operands[0]
     pair = destination if isinstance(destination, Pair) else Pair(Sink(), destination)
     write_lane, write = machine.writer(pair.first, "b32"), machine.writer(pair.second, "pred")
+    read_members = machine.reader(ins.operands[1], "u32")
 
     def step(mask: Mask) -> None:
-        takes_part = _by_warp(machine, mask)
-        leader = takes_part.argmax(1)
-        write_lane(mask, leader.astype(np.uint32).repeat(_WARP))
-        write(mask, machine.thread_numbers % _WARP == leader.repeat(_WARP))
+        members = _members(machine, mask, read_members)
+        lowest = members & -members
+        write_lane(mask, np.bitwise_count(lowest - np.uint32(1)).astype(np.uint32))
+        write(mask, lowest == _BIT[machine.thread_numbers % _WARP])
 
     return step
 
 
 def _reduce(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``redux.sync`` of integers, for warps in which all threads participate."""
+    """Execute ``redux.sync`` of integers: combine the values of all threads of a member mask."""
     words = ins.words
     name, type_ = words[2], words[-1]
     if type_ not in ("u32", "s32", "b32") or name not in COMBINATIONS:
         raise not_modelled(ins)
     read, write = machine.reader(ins.operands[1], type_), machine.writer(ins.operands[0], type_)
+    read_members, combine = machine.reader(ins.operands[2], "u32"), COMBINATIONS[name]
 
     def step(mask: Mask) -> None:
-        machine.whole_groups(mask, _WARP, ins)
-        values = COMBINATIONS[name].reduce(machine.every(read()).reshape(-1, _WARP), axis=1, dtype=numpy_type(type_))
-        write(mask, values.repeat(_WARP))
+        values, members = machine.every(read()).reshape(-1, _WARP), _members(machine, mask, read_members)
+        result = np.zeros(machine.count, numpy_type(type_))
+        for lanes in np.unique(members[machine.active(mask)]).tolist():  # threads with equal masks are reduced together
+            each = [lane for lane in range(_WARP) if lanes >> lane & 1]
+            combined = combine.reduce(values[:, each], axis=1, dtype=numpy_type(type_)).repeat(_WARP)
+            result = np.where(members == lanes, combined, result)
+        write(mask, result)
 
     return step
 
 
 def _active_mask(machine: Machine, ins: Instruction) -> Step:
     write = machine.writer(ins.operands[0], "b32")
-    return lambda mask: write(mask, (_by_warp(machine, mask) * _BIT).sum(1, dtype=np.uint32).repeat(_WARP))
+    return lambda mask: write(mask, _lanes(machine, mask))
 
 
 def _nothing(machine: Machine, ins: Instruction) -> Step:
@@ -142,4 +157,5 @@ WARPS: dict[str, Builder] = {
         _nothing,
     ),
     "griddepcontrol": _nothing,
+    "bar": _nothing,  # bar.warp.sync; other barriers are waits
 }

@@ -1,0 +1,107 @@
+"""Convergence of threads: each thread waits at an instruction ``.sync`` for the threads that must execute it together.
+
+Source: PTX ISA, ``shfl.sync``, ``vote.sync``, ``redux.sync``, ``elect.sync`` and ``bar.warp.sync``: a thread waits
+until all threads of the member mask that have not exited execute the same instruction. At an instruction
+``.sync.aligned`` without a member mask, a thread waits for all threads of its warp; at ``wgmma``, this model waits for
+all threads of the warpgroup.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .machine import Machine, Reader
+from .program import Instruction
+
+__all__ = ["Convergence"]
+
+_WARP, _WARPGROUP = 32, 128
+#: Index of the operand that is the member mask, by the first word of the opcode.
+_MEMBER_MASKS = {"shfl": 4, "vote": 2, "redux": 2, "elect": 1, "bar": 0}
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """Condition for the execution of an instruction ``.sync``."""
+
+    group: int  #: Number of threads of a warp or a warpgroup
+    members: Reader | None  #: Function that reads the member masks, or None if all threads of the group are members
+    guard: Reader | None  #: Function that reads the guard predicate, or None without a guard
+    is_barrier: bool  #: Whether the instruction is ``bar.warp.sync``, which threads may execute at different places
+
+
+class Convergence:
+    """Threads that wait at instructions ``.sync`` for other threads of their warp or warpgroup.
+
+    `counters` are the program counters of all threads, and `alive` tells which threads have not exited. Both arrays
+    belong to the caller, which modifies them in place.
+    """
+
+    def __init__(self, machine: Machine, counters: NDArray[np.int64], alive: NDArray[np.bool_]) -> None:
+        self.machine, self.counters, self.alive = machine, counters, alive
+        #: Threads that wait at the instruction to which their program counter points.
+        self.held = np.zeros(machine.count, np.bool_)
+        #: Threads whose ``bar.warp.sync`` is complete, and which have not yet executed it.
+        self.passing = np.zeros(machine.count, np.bool_)
+        #: Member mask of each thread that waits.
+        self._masks = np.zeros(machine.count, np.uint32)
+        self._meetings: dict[int, _Meeting] = {}
+        self._barriers: list[int] = []
+        self._largest_group = 1
+
+    def __contains__(self, place: int) -> bool:
+        return place in self._meetings
+
+    def add(self, place: int, ins: Instruction) -> None:
+        """Add the instruction at index `place` if its opcode has the qualifier ``.sync``."""
+        words, machine = ins.words, self.machine
+        if "sync" not in words:
+            return
+        index = _MEMBER_MASKS.get(words[0], len(ins.operands))
+        members = machine.reader(ins.operands[index], "u32") if index < len(ins.operands) else None
+        guard = machine.reader(ins.guard, "pred") if ins.guard else None
+        group = _WARPGROUP if words[0] == "wgmma" and not machine.threads % _WARPGROUP else _WARP
+        self._meetings[place] = _Meeting(group, members, guard, words[0] == "bar")
+        self._largest_group = max(self._largest_group, group)
+        if words[0] == "bar":
+            self._barriers.append(place)
+
+    def holds_none(self, threads: NDArray[np.bool_]) -> bool:
+        """Return whether no thread waits, and `threads` are whole groups, which execute every instruction together."""
+        if self.held.any() or self.passing.any():
+            return False
+        groups = threads.reshape(-1, self._largest_group)
+        return np.array_equal(groups.any(1), groups.all(1))
+
+    def arrive(self, place: int, threads: NDArray[np.bool_]) -> bool:
+        """Return whether all `threads`, which have arrived at an instruction, execute the instruction now.
+
+        Otherwise some of them are held until other threads arrive, or threads that were held are released, so that all
+        released threads execute the instruction together when they arrive the next time.
+        """
+        meeting, held, passing = self._meetings[place], self.held, self.passing
+        size = meeting.group
+        waiting = held & (np.isin(self.counters, self._barriers) if meeting.is_barrier else self.counters == place)
+        arrived = (threads | waiting) & ~passing
+        guard = self.machine.every(meeting.guard()) if meeting.guard else np.ones(1, np.bool_)
+        executing = arrived & (guard | waiting)
+        needed = self.alive.reshape(-1, size) & executing.reshape(-1, size).any(1)[:, None]
+        if meeting.members:
+            masks = np.where(waiting, self._masks, self.machine.every(meeting.members()))
+            named = np.bitwise_or.reduce(np.where(executing, masks, np.uint32(0)).reshape(-1, size), axis=1)
+            needed &= (named[:, None] >> np.arange(size, dtype=np.uint32) & 1).astype(np.bool_)
+        complete = ~(needed & ~arrived.reshape(-1, size)).any(1).repeat(size)
+        stuck, released = executing & ~complete, waiting & complete
+        self.held = held & ~released | stuck
+        if meeting.members:
+            self._masks[stuck] = masks[stuck]
+        go = not (stuck & threads).any() and (meeting.is_barrier or not released.any())
+        if meeting.is_barrier:
+            self.passing = (passing | executing & complete) & ~(threads & go)
+        return go
+
+    def exits(self) -> None:
+        """Release the threads that waited only for threads that have exited."""
+        for place in np.unique(self.counters[self.held]).tolist():
+            self.arrive(place, np.zeros_like(self.held))
