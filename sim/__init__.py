@@ -1,1 +1,1 @@
-"""Simulation of the hardware: engines that run it, cocotb benches, functional coverage and fault injection."""
+"""Simulation of the hardware: engines that run the RTL, cocotb benches, functional coverage and fault injection."""

@@ -148,7 +148,7 @@ def _largest(inputs: Values) -> Values:
 
 
 def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]:
-    """Return the alignment shifters to test: one for each kind of product slot, for the accumulator, and for groups."""
+    """Return the alignment shifters to test: for each kind of product slot, the accumulator, and groups of products."""
     shifters = {}
     for slot in slots_of_each_kind(config):
         if slot.floats:
@@ -177,7 +177,7 @@ def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -
 def _shifted(align: AlignmentShifter, inputs: Values) -> Values:
     shift_amount = np.minimum(inputs["shift_amount"], 62)
     padded = inputs["magnitude"] << align.padding if align.padding >= 0 else inputs["magnitude"] >> -align.padding
-    # only the lower `shifted_bits` bits are shifted; the bits above keep their positions
+    # only the lower `shifted_bits` bits are shifted; all bits above them keep their positions
     shifted = padded & (1 << align.shifted_bits) - 1
     return {"output": padded - shifted | shifted >> shift_amount}
 
@@ -309,7 +309,7 @@ def _zeros(bits: int, inputs: Values) -> Values:
 
 
 def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw terms, increment bits and an accumulator for the reduce stage; in some vectors, all have extreme values."""
+    """Draw terms, increment bits and an accumulator for the reduce stage; some vectors have only extreme terms."""
     widths = accumulate.widths
     members = {
         "terms": [slot.term_bits for slot in widths.slots[: accumulate.config.term_slots]],

@@ -27,7 +27,7 @@ from .random_operands import cancel, container, distributions, random_codes, spe
 
 __all__ = ["ARCHITECTURE_OF_PRESET", "Block", "integer_results", "native", "random_blocks", "undefined_chunks"]
 
-#: For each preset, the architecture whose instructions test the preset. They use most formats of the preset.
+#: For each preset, an architecture whose instructions test the preset and use most formats of the preset.
 ARCHITECTURE_OF_PRESET = {
     "ampere": "sm_80",
     "ada": "sm_89",
@@ -38,8 +38,8 @@ ARCHITECTURE_OF_PRESET = {
 }
 #: Fraction of float blocks whose accumulators cancel all but at most one bit of the rounded sum of products.
 _RESIDUES = 0.2
-#: Fraction of float blocks with exactly one special or huge element in each row of A and each column of B. With several
-#: such elements in a row, one could hide the effect of another.
+#: Fraction of float blocks with exactly one special or huge element in each row of A and each column of B. If a row had
+#: several such elements, one element could hide the effect of another.
 _LONE = 0.25
 #: Fraction of blocks in which nearly all elements have the largest magnitude and one sign, so that sums approach the
 #: limit of the adder's range.
@@ -192,11 +192,11 @@ def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands
 def _with_residues(
     arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator
 ) -> MatrixOperands:
-    """Replace the accumulators so that each cancels all but at most one bit of the rounded sum of products."""
+    """Replace each accumulator so that it cancels all but at most one bit of its output's rounded sum of products."""
     c = multiply(instruction, arch, replace(operands, c=np.zeros_like(operands.c)))
     c ^= c.dtype.type(1 << instruction.c.bits - 1)
-    # After the cancellation, at most one bit remains. In half of the outputs, this is the lowest fraction bit; in all
-    # other outputs, its position is random.
+    # After the cancellation, at most one bit remains. In half of the outputs, the remaining bit is the lowest fraction
+    # bit; in all other outputs, it has a random position.
     place = rng.integers(-instruction.c.fraction_bits, instruction.c.fraction_bits + 1, c.shape).clip(0)
     c += (rng.integers(-1, 2, c.shape) << place).astype(c.dtype)
     return replace(operands, c=c)

@@ -15,7 +15,7 @@ from .settings import Settings
 
 __all__: list[str] = []
 
-# Ignore warnings about components that are created only to read their ports and are not elaborated.
+# Ignore warnings about unused components: some components are created only to read their ports.
 warnings.filterwarnings("ignore", category=UnusedElaboratable)
 SETTINGS = Settings.of_environment()
 BENCHES = component_benches(SETTINGS.config)

@@ -100,7 +100,7 @@ def _facts(config: CoreConfig, i: Instruction) -> list[int]:
 
 
 def _format(i: Instruction, fmt: Format, element: int = 0) -> list[int]:
-    """Return the SystemVerilog constants of a format; elements are in containers, or in fields of `element` bits."""
+    """Return the SystemVerilog constants of a format; if `element` is not 0, an element occupies `element` bits."""
     low = 0 if element else i.low_bit(fmt)
     largest = 0 if fmt.is_integer else fmt.maximum_exponent + fmt.bias
     return [

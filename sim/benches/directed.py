@@ -1,4 +1,4 @@
-"""Directed test vectors, stored as data; each detects a hardware fault that the random vectors of the benches missed.
+"""Directed test vectors, stored as data; each vector detects a hardware fault that random vectors of benches missed.
 
 ``directed.json`` has two lists. A component vector has the input port values of one component, found by a prover. A dot
 product has elements, block scales and an accumulator. The bench computes a dot product with every dense or sparse
@@ -33,15 +33,15 @@ _FIRST_UNITS = nibble(0, 1)
 
 @dataclass(frozen=True, kw_only=True)
 class DotProduct:
-    """Operands of one dot product from ``directed.json``. A dot-product unit computes it in one step."""
+    """Operands of one dot product from ``directed.json``, which a dot-product unit computes in one step."""
 
     formats: tuple[str, str, str]  #: Names of the number formats of A, B and D; C has the format of D
     container_bits: int  #: Number of bits of the container in which an element of A or B is stored
     scale_format: str | None = None  #: Name of the block scale format; None without block scales
-    #: Container codes of A and B in order of K; elements with equal index are multiplied.
+    #: Container codes of A and B along K; an element of A and an element of B with equal index are multiplied.
     a: tuple[int, ...]
     b: tuple[int, ...]
-    c: int  #: Accumulator code
+    c: int  #: Code of the accumulator in the format of D
     #: Block scale codes of A and of B; each code applies to an equal share of the products. Empty without block scales.
     scale_a: tuple[int, ...] = ()
     scale_b: tuple[int, ...] = ()

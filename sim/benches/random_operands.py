@@ -57,7 +57,7 @@ def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator)
     """Draw zero, subnormal, Inf and NaN codes, as far as the format has them, with random signs."""
     top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
     subnormal = rng.integers(1, max(2, 1 << fmt.fraction_bits), shape)
-    if fmt.fraction_bits:  # half of the subnormals (NaNs) differ from zero (Inf) in one fraction bit only
+    if fmt.fraction_bits:  # half of the subnormals and NaNs have only one fraction bit set
         subnormal = np.where(rng.random(shape) < 0.5, 1 << rng.integers(0, fmt.fraction_bits, shape), subnormal)
     choices = [np.zeros(shape, np.int64), subnormal]
     if fmt.specials is Specials.IEEE:
@@ -81,7 +81,7 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
         share = {"tiny": 1.0, "huge": 0.0, "ends": 0.85}[distribution]
         codes = np.where(rng.random(shape) < share, low, high)
         # Insert some zeros among the elements: the exponent field of a zero must not raise the largest exponent. Only
-        # sums of much smaller terms reveal such a fault.
+        # sums of much smaller terms reveal hardware that counts the exponent of a zero.
         return np.where(rng.random(shape) < 0.05, 0, codes)
     spread = _SPREAD[distribution]
     exponents = (0, top) if spread is None else (fmt.bias - spread, fmt.bias + spread)
@@ -133,10 +133,10 @@ def random_operands(
     sparsity_selector: int = 0,
     any_nibble: bool = False,
 ) -> HeldOperands:
-    """Draw the operand registers of random tiles of an ``mma`` instruction.
+    """Draw the operand registers for several random executions of an ``mma`` instruction.
 
-    The distribution is one of :func:`distributions`, and `cases` the number of tiles. With `any_nibble`, metadata are
-    drawn from all sixteen nibbles, not only from legal ones. Threads whose metadata register the instruction ignores
+    The distribution is one of :func:`distributions`, and `cases` the number of executions. With `any_nibble`, metadata
+    are drawn from all sixteen nibbles, not only from legal nibbles. Metadata registers that the instruction ignores
     have random bits.
     """
     a, b, c = random_matrices(instruction, distribution, cases, rng)
@@ -161,7 +161,7 @@ def random_operands(
 def random_matrices(
     instruction: Instruction, distribution: str, cases: int, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Draw random matrices A, B and C as container codes; parameters as for :func:`random_operands`."""
+    """Draw random matrices A, B and C as container codes; the parameters are those of :func:`random_operands`."""
     a = random_codes(instruction.a, distribution, (cases, instruction.m, instruction.stored_k), rng)
     b = random_codes(instruction.b, distribution, (cases, instruction.k, instruction.n), rng)
     if distribution == "cancelling":

@@ -32,8 +32,8 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     integer = result == ResultCode.S32.value
     bits = rng.integers(1, rounder.total_bits - 1, count)
     total = rng.integers(0, 1 << bits)
-    # Sums of all ones, which carry when rounded up, and sums with a one just below the last f16 fraction bit and zeros
-    # below it, which are ties.
+    # Some sums are all ones, which carry when they are rounded up. Others are ties: their bits below the last f16
+    # fraction bit are a one followed by zeros.
     kind = rng.random(count)
     total = np.where(kind < 0.15, (1 << bits) - 1, total)
     tie = np.maximum(bits - 12, 0)
@@ -68,7 +68,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
 
 
 def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Draw for each vector the number of bits kept below the largest exponent, and this exponent's lower bound."""
+    """For each vector, draw the number of bits kept below the largest exponent, and that exponent's lower bound."""
     aligned, packed = config.alignment_bits, config.block_alignment_bits
     floors = [zero_exponent_for(aligned, half_result=one, floor=config.exponent_floor) for one in (False, True)]
     rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]

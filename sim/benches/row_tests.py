@@ -1,4 +1,4 @@
-"""cocotb tests of a row: one independent step per cycle, with the pipeline enabled or stalled."""
+"""cocotb tests of a row (dot-product unit): one independent step per cycle, with and without pipeline stalls."""
 
 from collections import deque
 from itertools import islice

@@ -44,7 +44,7 @@ class Failure:
 
 
 class _OurVerilator(Verilator):
-    """cocotb's runner for the Verilator that compiles models; only the top module's ports are readable by cocotb.
+    """cocotb's runner, with the Verilator that also compiles models; cocotb can read only the ports of the top module.
 
     By default, cocotb makes every signal public, which doubles the build time and the simulation time of a unit.
     """
@@ -66,8 +66,8 @@ class Bench:
     """Compiled cocotb bench."""
 
     settings: Settings  #: Settings from which the bench was built
-    #: Folder with the build files, and after a run with its log and results. A bench that was built with code coverage
-    #: writes Verilator's line and toggle coverage to the file ``coverage.dat``.
+    #: Folder with the build files; a run adds a log and results. A bench that was built with code coverage writes
+    #: Verilator's line and toggle coverage to the file ``coverage.dat`` in this folder.
     folder: Path
     runner: Runner  #: cocotb's runner object that built the bench and runs it
     writes_waves: bool
@@ -86,7 +86,7 @@ class Bench:
         """
         settings, log = settings or self.settings, self.folder / "run.log"
         self.results.unlink(missing_ok=True)
-        with suppress(SystemExit, RuntimeError):  # cocotb raises one of these when a test or the simulator fails
+        with suppress(SystemExit, RuntimeError):  # cocotb raises one of these errors when a test fails
             self.runner.test(
                 test_module=f"{__package__}.{TOPS[settings.top]}",
                 hdl_toplevel=_TOP,
@@ -104,7 +104,7 @@ class Bench:
             raise BackendError(f"the simulator ended without results; see {log}")
         cases = list(ElementTree.parse(self.results).iter("testcase"))
         if not cases:
-            raise BackendError(f"no test of the bench of {settings.top} matches {test!r}")
+            raise BackendError(f"the bench of {settings.top} has no test that matches {test!r}")
         failures = []
         for case in cases:
             for problem in [*case.findall("failure"), *case.findall("error")][:1]:
@@ -157,7 +157,7 @@ def build(
     if runtime:
         for part in folder.glob(_RUNTIME):
             if not (runtime / part.name).exists():
-                store(f"{runtime.name}/{part.name}", part.read_bytes())  # for later builds
+                store(f"{runtime.name}/{part.name}", part.read_bytes())  # cache the object file for later builds
     return Bench(settings, folder, runner, waves)
 
 

@@ -45,8 +45,8 @@ class Cycle:
         return self.o_valid and self.o_ready and not self.reset
 
 
-#: Phases of random traffic: index of the rate at which items are offered, and of the rate at which results are
-#: accepted, from 0 (always) to 3 (rarely).
+#: Phases of random traffic: rate at which items are offered, and rate at which results are accepted, each as an index
+#: from 0 (always) to 3 (rarely).
 _PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
 
 
@@ -117,7 +117,7 @@ class Scoreboard:
             raise ViolationError(f"no result for {self._silent} cycles with {self.under_way} items in flight")
         if self._closed > self.longest_wait:
             raise ViolationError(
-                f"the item at the input has not been taken for {self._closed} cycles with a ready sink"
+                f"the item at the input was not accepted in {self._closed} cycles in which the sink was ready"
             )
         if cycle.delivers:
             self._under_way.popleft()

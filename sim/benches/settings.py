@@ -14,7 +14,7 @@ from .blocks import ARCHITECTURE_OF_PRESET
 
 __all__ = ["TOPS", "Settings"]
 
-#: Top modules that have a bench, with the module of their tests; `components` contains all combinational components.
+#: For each top module with a bench, the Python module of its tests. `components` has all combinational components.
 TOPS = {
     "components": "component_tests",
     "row": "row_tests",

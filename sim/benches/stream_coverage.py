@@ -36,7 +36,7 @@ class _Sample(NamedTuple):
 
     cycle: Cycle
     under_way: int  # number of items in flight
-    waited: NDArray[np.intp]  # waiting times of the transferred item and result, in cycles; 0 without a transfer
+    waited: NDArray[np.intp]  # cycles that the transferred item and the transferred result waited; 0 without a transfer
     formats: tuple[int, int | None] | None  # element formats of A of two items accepted directly one after the other
     stages: Sequence[int]  # indices of the pipeline stages that contain a step
 
@@ -57,7 +57,7 @@ class StreamCoverage(Sampler):
         self._last: int | None = None
 
     def observe(self, cycle: Cycle, element: int | None) -> None:
-        """Count one cycle in the covergroups; `element` is the element code of A of the offered item."""
+        """Count one cycle in the covergroups; `element` is the code of A's element format in the offered item."""
         taken, delivered = (state == _TAKEN for state in cycle.states)
         waits = [state == _WAITS for state in cycle.states]
         self.sample(
@@ -151,13 +151,13 @@ def _illegal_handshakes(top: str, most: int) -> Illegal:
 
 
 class _Command(NamedTuple):
-    """Sampled states of a top module with a command stream in one cycle."""
+    """States of a top module with a command stream, sampled in one cycle."""
 
     cycle: Cycle  # handshakes of the command stream
     in_flight: int
     operation: int | None  # operation of the offered command, or None
     waited: int  # cycles that the offered command has waited so far
-    others: tuple[int, ...]  # states of the streams other than commands, or flags of memory accesses
+    others: tuple[int, ...]  # states of all streams but the command stream, or flags of memory accesses
 
 
 class Mma(NamedTuple):
@@ -170,11 +170,11 @@ class Mma(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Sampled states of a CTA pair in a cycle in which the next panel of B to be multiplied is shared by both CTAs."""
+    """Sampled states of a CTA pair in a cycle in which both CTAs share the next panel (eight columns) of B."""
 
     waits: bool
     other_waits: bool
-    own_b: bool  #: Whether this CTA's shared memory contains the panel of B
+    own_b: bool  #: Whether this CTA's shared memory contains the panel (eight columns) of B
 
 
 class Commit(NamedTuple):
@@ -219,8 +219,8 @@ def _operations(top: str, operations: Iterable[Any], illegal: Illegal | None = N
     )
 
 
-#: Numbers of instructions in flight: two is the maximum of a warpgroup. Larger numbers, which a CTA can reach, count in
-#: the last bin.
+#: Bins for the number of instructions in flight. A warpgroup has at most two instructions in flight. A CTA can have
+#: more, which count in the last bin.
 _WARPGROUP_IN_FLIGHT = Axis("instructions in flight", ("0", "1", "2"))
 _CTA_IN_FLIGHT = Axis("instructions in flight", ("0", "1", "2 or more"))
 _ACCUMULATORS, _RESULTS = Axis("accumulators", _STATES), Axis("results", _STATES)
@@ -255,12 +255,12 @@ WARPGROUP = (
     ),
     Covergroup(
         name="warpgroup beside",
-        meaning="A cycle with these states of the mma stream, for this array, and of the accumulator stream of wgmma.",
+        meaning="A cycle with these states of the mma stream for this array and of the accumulator stream of wgmma.",
         axes=(Axis("array", tuple(map(str, range(WARPS)))), Axis("mma", _STATES), _ACCUMULATORS),
         iff=lambda s: isinstance(s, Mma),
         sample=lambda s: s,
         illegal={
-            "An mma and a panel of wgmma do not begin in the same cycle.": lambda _, mma, c: (
+            "An mma and a panel (eight columns of D) of wgmma do not begin in the same cycle.": lambda _, mma, c: (
                 (mma == _TAKEN) & (c == _TAKEN)
             )
         },

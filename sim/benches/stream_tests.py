@@ -1,4 +1,4 @@
-"""cocotb tests of a core and of a warp: each result appears once, in order and bit-exact, under random stalls."""
+"""cocotb tests of a core (array of units) and a warp: one bit-exact result per item, in order, with random stalls."""
 
 import cocotb
 import numpy as np

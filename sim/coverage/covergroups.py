@@ -11,7 +11,7 @@ from .groups import Axis, Coverage, Group
 
 __all__ = ["Bin", "Covergroup", "Illegal", "Need", "Sampler", "bins_axis"]
 
-#: Illegal bins of a covergroup. Keys: reasons. Values: functions from the bin indices along each axis to a mask.
+#: Illegal bins of a covergroup. Keys: reasons. Values: functions from bin indices along each axis to a mask.
 Illegal = Mapping[str, Callable[..., ArrayLike]]
 
 
@@ -29,7 +29,7 @@ class Bin:
 
     label: str
     hit: Callable[[Any], NDArray[np.bool_]]  #: Function from sampled values to the mask of values that hit the bin
-    needs: tuple[Need, ...] = ()  #: Requirements; the bin is illegal if one of them is met by no operation
+    needs: tuple[Need, ...] = ()  #: Requirements; the bin is illegal if it has a requirement that no operation meets
 
 
 def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
@@ -51,11 +51,11 @@ class Covergroup:
     where: Callable[[Any], ArrayLike] | None = None
     #: Bins of the last axis, if one value can hit several of them; `sample` then returns no index along the last axis.
     bins: Sequence[Bin] = ()
-    #: Operations that each row of bins along the last axis stands for, or one list for all rows. A bin is illegal in a
-    #: row if one of the bin's needs is met by none of these operations.
+    #: For each row of bins along the last axis, the operations (format combinations) that the row stands for; or one
+    #: list for all rows. A bin of a row is illegal if the bin has a need that none of the row's operations meets.
     rows: Sequence[Sequence[Any]] = ()
-    #: Other illegal bins. If several reasons apply to a bin, the first counts. A hit of an illegal bin is reported as a
-    #: contradiction.
+    #: Illegal bins in addition to those from `rows`. If several reasons apply to a bin, the first reason counts. A hit
+    #: of an illegal bin is reported as a contradiction.
     illegal: Illegal = field(default_factory=dict)
 
     def empty(self, configuration: str) -> Group:

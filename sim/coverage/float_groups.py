@@ -18,7 +18,7 @@ Operations = Sequence[Operation]
 Function = Callable[[Any], Any]
 
 
-# Covergroup of special cases
+# Definition of the covergroup of special cases, such as NaN operands
 
 _NAN_A = Need("No format of A has a NaN.", lambda o: o.has("a", "NaN"))
 _NAN_B = Need("No format of B has a NaN.", lambda o: o.has("b", "NaN"))
@@ -49,12 +49,12 @@ _TINY_SUM = Need(
 
 
 def _bin(values: Function, guard: Function, label: str, case: Function, *needs: Need) -> Bin:
-    """Return a bin that is hit where its condition `case` on `values` and the common `guard` hold."""
+    """Return a bin that is hit in each step in which its condition `case` and the common condition `guard` hold."""
     return Bin(label, lambda s: case(values(s)) & guard(s), needs)
 
 
-#: Constructors of bins for causes of special results. A bin of `_alone` is hit where its cause is the only cause of a
-#: NaN (a second cause would hide it), a bin of `_infinite` where its cause gives Inf and nothing gives NaN.
+#: Constructors of bins for causes of special results. A bin of `_alone` is hit in steps in which its cause is the only
+#: cause of a NaN, and a bin of `_infinite` in steps in which its cause gives Inf and nothing gives NaN.
 _alone = partial(_bin, lambda s: s.specials, lambda s: s.specials.alone)
 _infinite = partial(_bin, lambda s: s.specials, lambda s: s.specials.no_nan)
 #: Constructors of bins for steps without NaN and Inf: `_ordinary` for any rounded result, `_zero` for a result of zero.
@@ -131,7 +131,7 @@ def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
     )
 
 
-# Covergroup of rounding
+# Definition of the covergroups of rounding events
 
 _QUARTER = Need("No sum has a bit that is worth a quarter of the smallest subnormal.", lambda o: o.last_sum_bit <= -2)
 _HALF = Need("No sum has a bit that is worth half of the smallest subnormal.", lambda o: o.last_sum_bit <= -1)
@@ -185,7 +185,7 @@ def _rounding(result: str, operations: Operations) -> Covergroup:
     )
 
 
-# Covergroups of alignment
+# Definition of the covergroups of alignment and of the largest exponent
 
 
 def alignment(mode: str, operations: Operations) -> Covergroup:
@@ -201,7 +201,7 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
     last = operations[0].alignment_bits + max(operation.headroom for operation in operations)
     reachable = np.zeros((terms + 1, last + 2), np.bool_)
     for o in operations:
-        # A step of 16 bytes or more has several terms, so another term can have any exponent of a term.
+        # A step of 16 bytes or more has several terms, so the largest exponent can be that of any other term.
         others = (o.zero_exponent, *o.exponents)
         reachable[: o.terms] |= _distances(o.exponents, (*others, *o.accumulator_exponents), last)
         reachable[terms] |= _distances(o.accumulator_exponents, others, last)
@@ -264,7 +264,7 @@ _E_MAX_SOURCES = (
 
 
 def _largest_exponent(operations: Operations) -> Covergroup:
-    """Return the covergroup of the largest exponent. Axes: alignment mode with result format, and terms with e_max."""
+    """Return the covergroup of the largest exponent. Axes: alignment mode with result format, and source of e_max."""
     by_mode = split(operations, lambda o: f"{o.mode} to {o.result}")
     modes = tuple(by_mode)
     return Covergroup(

@@ -162,7 +162,7 @@ class Coverage:
                 merged[group.key].hits += group.hits
             else:
                 raise FileError(
-                    f"group {group.name!r} of configuration {group.configuration!r} has other bins; "
+                    f"group {group.name!r} of configuration {group.configuration!r} has different bins in two files; "
                     "coverage of different versions or configurations cannot be merged"
                 )
         return Coverage(merged[key] for key in sorted(merged))
@@ -218,7 +218,7 @@ class Coverage:
             raise FileError(f"{source} is no coverage file (JSON without the kind {_KIND!r})")
         if content.get("version") != VERSION:
             raise FileError(
-                f"{source} is a coverage file of version {content.get('version')}, not {VERSION}, which this sptc reads"
+                f"{source} is a coverage file of version {content.get('version')}, but sptc reads version {VERSION}"
             )
         try:
             groups = [_read_group(record) for record in content["groups"]]
@@ -305,5 +305,5 @@ def _read_group(record: Mapping[str, Any]) -> Group:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError("expected text")
+        raise TypeError("a name, label, meaning or reason must be a string")
     return value

@@ -1,4 +1,4 @@
-"""Operations (combinations of formats) of a datapath, ranges of their values, and a decoder of step words."""
+"""Operations (format combinations) of a datapath, ranges of exponents of terms, and a decoder of the words of steps."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -45,7 +45,7 @@ class Operation:
 
     @property
     def mode(self) -> str:
-        """Alignment mode: whether products or groups of products are aligned, and the number of bits kept."""
+        """Alignment mode: whether products or groups of products are aligned, and the number F of alignment bits."""
         short = self.alignment_bits != self.config.alignment_bits
         kind = "groups" if self.grouped else "8-bit floats" if short else "floats"
         return f"{kind}, F = {self.alignment_bits}"
@@ -99,7 +99,7 @@ class Operation:
 
     @property
     def zero_exponent(self) -> int:
-        """Lower bound e_zero of the largest exponent; it is the same for fp8 steps as for steps of wider formats."""
+        """Lower bound e_zero of the largest exponent, equal for steps of fp8 and for steps of wider formats."""
         bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
         return zero_exponent_for(
             bits, half_result=self.result == "f16", grouped=self.grouped, floor=self.config.exponent_floor
@@ -120,7 +120,7 @@ class Operation:
 
     @cached_property
     def exponents(self) -> range:
-        """Range of the exponents of nonzero terms: sums of element and scale exponents; for groups, of scales only."""
+        """Exponents of nonzero terms, as a range: sums of element and scale exponents; for groups, of scales only."""
         formats = [*([] if self.grouped else [self.a.format, self.b.format]), *self.scale_formats]
         return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
 
@@ -145,7 +145,7 @@ class Operation:
 
     @property
     def last_aligned_bits(self) -> tuple[int, int]:
-        """Exponents of the lowest bits of a term and the accumulator that alignment keeps, if all others are zero."""
+        """Exponents of the lowest bits that alignment keeps of a term or accumulator if all other terms are zero."""
         lowest = self.exponents[0], self.accumulator_exponents[0]
         term, c = (max(exponent, self.zero_exponent) - self.alignment_bits for exponent in lowest)
         return max(self.last_bits[0], term), max(self.last_bits[1], c)
@@ -199,7 +199,7 @@ def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
 
 
 def split(operations: Iterable[Operation], key: Callable[[Operation], _Key]) -> dict[_Key, list[Operation]]:
-    """Return the operations by the value of a key, in the order in which values and operations first occur."""
+    """Group operations by the value of the function `key`, in the order in which values and operations first occur."""
     parts: dict[_Key, list[Operation]] = {}
     for operation in operations:
         parts.setdefault(key(operation), []).append(operation)
@@ -256,7 +256,7 @@ def routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], ND
 
 
 class StepReader:
-    """Decoder of step words, written from the rules of the instruction set and not from the hardware's code."""
+    """Decoder of the input words of steps, written from the rules of the instruction set, not from the RTL."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -282,7 +282,7 @@ class StepReader:
         )  # fmt: skip
 
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
-        """Return the metadata nibbles of steps, shape (count, chunks); `wide` (16-bit) elements have half as many."""
+        """Return the metadata nibbles of steps, shape (count, chunks); steps of `wide` elements have fewer chunks."""
         inputs = split_nibbles(self._bytes(steps, self._words.metadata))
         order = self._interface.nibble_order[wide]
         return inputs[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]

@@ -53,7 +53,7 @@ class StepCoverage:
         self.coverage = self._sampler.coverage
 
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
-        """Count steps, packed as by :meth:`~sptc.sim.engine.steps.Steps.whole`, with their result words.
+        """Count steps in the covergroups; input words are those of :meth:`~sptc.sim.engine.steps.Steps.whole`.
 
         Raise an `AssertionError` if the flags of undefined nibbles of a step contradict its metadata rule.
         """
@@ -83,7 +83,7 @@ class StepCoverage:
         return FloatValues(operation, operands, control, d)
 
     def _check_flags(self, flags: NDArray[np.uint64], nibbles: NDArray[np.uint8], control: Control) -> None:
-        """Raise an AssertionError if a step's undefined-nibble flag contradicts its metadata rule."""
+        """Raise an AssertionError if an undefined-nibble flag of a step contradicts the step's metadata rule."""
         name, used = self.config.name, nibbles.shape[1]
         if not control.sparse:
             assert not flags.any(), f"{name}: a dense step flags an illegal nibble"
@@ -95,7 +95,7 @@ class StepCoverage:
             verb = "defines" if legal[row, chunk] else "does not define"
             raise AssertionError(
                 f"{name}: chunk {chunk} holds nibble 0b{nibbles[row, chunk]:04b}, which the rule {control.rule} "
-                f"{verb}, yet its flag is {int(flags[row, chunk])}"
+                f"{verb}, but the flag of the chunk is {int(flags[row, chunk])}"
             )
         assert not flags[:, used:].any(), f"{name}: a chunk that the format does not use is flagged"
 
@@ -246,7 +246,7 @@ def _scale_classes(codes: NDArray[np.uint8], scale: str) -> NDArray[np.intp]:
     if scale == "ue8m0":
         return np.searchsorted([1, 127, 128, 254, 255], codes, side="right")
     magnitude, sign = codes & np.uint8(0x7F), (codes >> np.uint8(7)).astype(np.intp)
-    kind = np.searchsorted([1, 8, 127], magnitude, side="right")  # 0: zero, 1: subnormal, 2: normal, 3: NaN
+    kind = np.searchsorted([1, 8, 127], magnitude, side="right")  # codes: 0 zero, 1 subnormal, 2 normal, 3 NaN
     return np.where(codes == 0x7E, 6, np.where(kind == 3, 7 + sign, 2 * kind + sign))
 
 
@@ -267,7 +267,7 @@ _SCALED_GROUP_BINS = (
 
 
 def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
-    """Return the mask of product groups that sum to zero but alone have the largest exponent, beside a nonzero term."""
+    """Return the mask of product groups whose sum is zero and that alone set e_max, in steps with a nonzero term."""
     others = (s.trace.aligned != 0).any(axis=0) | s.trace.c_participates
     alone = s.sets_e_max.sum(axis=0) + s.c_sets_e_max == 1
     return s.sets_e_max & (s.trace.aligned == 0) & alone & others

@@ -43,7 +43,7 @@ class OperationValues(StepValues):
 
     @cached_property
     def selection_matters(self) -> Mask:
-        """Mask of nonzero elements of A with different units of B in their chunk, so that the selection matters."""
+        """Mask of nonzero elements of A for which the selection matters, since the units of B in the chunk differ."""
         element, candidates = self.operation.a, self.operands.candidates
         # Container bits outside the element, and the sign bit of a float, do not make an element nonzero.
         bits = element.format.bits if element.format.is_integer else element.format.bits - 1
@@ -165,7 +165,7 @@ class FloatValues(OperationValues):
             classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes
         if classes is None:
             return np.zeros_like(visible), np.zeros_like(visible)
-        # Exclude steps in which a nibble combines halves of two tf32 elements: each of them is partly selected.
+        # Exclude steps in which a nibble combines halves of two tf32 elements, which are then both partly selected.
         if element.container_bits == FORMATS["tf32"].container_bits:
             visible = visible & np.isin(self.nibbles, WHOLE_ELEMENT_NIBBLES).all(axis=1)
         return visible & np.isnan(classes).any(axis=1), visible & np.isinf(classes).any(axis=1)

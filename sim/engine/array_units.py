@@ -1,4 +1,4 @@
-"""Top modules compiled by Verilator whose dot-product units are simulated by a separate library.
+"""Top modules compiled by Verilator, in which a separate library simulates the dot-product units.
 
 One Verilator model of a whole top module would contain a copy of the code for each unit and take gigabytes. Moreover,
 the unit library can be replaced by a faster library that is specialised for one control word.
@@ -30,12 +30,12 @@ from .ports import ports_only
 __all__ = ["ARRAY", "ArrayInstance", "CompiledTop", "StandIn", "TopModel", "unit_module"]
 
 _Model = TypeVar("_Model")
-#: Name of the module that :class:`ArrayInstance` instantiates.
+#: Name of the Verilog module that :class:`ArrayInstance` instantiates, an array of dot-product units.
 ARRAY = "dot_array"
-#: Names of a unit library's functions, in the order of the members of ``Library`` in ``drivers/units.h``.
+#: Names of the functions of a library of dot-product units, in the order of ``Library`` in ``drivers/units.h``.
 _FUNCTIONS = ("create", "destroy", "add", "clock")
 #: C++ compiler options for a top module whose arrays are replaced by a :class:`StandIn`: little optimisation, since
-#: its runs are short.
+#: runs of such a module are short.
 _STAND_IN_OPTIMISATION = ("-O1",)
 _UNIT_MODULE = """
 module {name}(input [{step}:0] step, input clk, input rst, input enable, output reg [{result}:0] result);
@@ -55,10 +55,10 @@ endmodule
 
 
 class ArrayInstance(Warp):
-    """Array of dot-product units that instantiates the module :data:`ARRAY`, which has the ports of a warp's module."""
+    """Replacement for a `Warp`: an instance of the Verilog module :data:`ARRAY`, which has the ports of a `Warp`."""
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the streams of the component to an instance of the module."""
+        """Connect the input stream and the result stream to an instance of the module :data:`ARRAY`."""
         m = Module()
         m.submodules.array = Instance(
             ARRAY,
@@ -76,15 +76,15 @@ class ArrayInstance(Warp):
 
 @dataclass(frozen=True)
 class StandIn:
-    """Replacement for the arrays of dot-product units of a compiled top module, to test control without a datapath."""
+    """Replacement for the arrays of dot-product units in a compiled top module, to test control without a datapath."""
 
-    #: Verilog text of the module :data:`ARRAY`; it calls the functions `unit_create` and `unit_clock` of `library`.
+    #: Verilog text of the module :data:`ARRAY`, which calls `library` by the functions `unit_create` and `unit_clock`.
     module: str
-    library: Path  #: Path of the shared library with the functions of ``Library`` in ``drivers/units.h``
+    library: Path  #: Path of the shared library with the functions that ``drivers/units.h`` calls
 
 
 def _unit_libraries(config: CoreConfig) -> Libraries:
-    """Return libraries of units: the general one contains Verilator's model, the others a generated function."""
+    """Return libraries of dot-product units: one with Verilator's model, others with a generated C++ function."""
     step, result = (-(-layout.size // 32) for layout in (unit_step_layout(config), unit_result_layout()))
     constants = {"step_words": step, "result_words": result, "latency": config.latency}
     return Libraries(
@@ -93,10 +93,10 @@ def _unit_libraries(config: CoreConfig) -> Libraries:
 
 
 class TopModel(CompiledModel):
-    """Model of a top module; its dot-product units are in the separate library `units`, if any, else in `library`."""
+    """Model of a top module. The library `units` has the dot-product units; if it is None, `library` has them."""
 
     def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
-        functions = (ctypes.c_void_p * len(_FUNCTIONS))()  # null pointers stand for no separate library
+        functions = (ctypes.c_void_p * len(_FUNCTIONS))()  # null pointers: there is no separate library
         if units:
             loaded = load_library(units)
             functions[:] = [ctypes.cast(getattr(loaded, f"units_{name}"), ctypes.c_void_p).value for name in _FUNCTIONS]
@@ -104,7 +104,7 @@ class TopModel(CompiledModel):
 
 
 def unit_module(name: str, step_bits: int, result_bits: int) -> str:
-    """Return a Verilog module, such as a replacement of the dot-product unit, that calls a separate unit library.
+    """Return the Verilog text of a module that calls a separate library, for example in place of a dot-product unit.
 
     All outputs come from registers, so no combinational path crosses the module.
     """
@@ -122,16 +122,16 @@ class CompiledTop(Generic[_Model]):
     config : CoreConfig
         Datapath of an array of dot-product units.
     component : callable
-        Function that creates the top module. With a stand-in, it is called with the argument `warp_class`.
+        Function that creates the top module. With a stand-in, the function gets the argument `warp_class`.
     constants : mapping of str to int
         Constants of the C++ driver `source`.
     create : callable
         Function that creates a model of the top module from the loaded library and the path of a unit library.
     stand_in : StandIn, optional
-        Replacement for the arrays, which then computes the results.
+        Replacement for the arrays of dot-product units; the replacement computes the results.
     """
 
-    #: Module name of the top module in Verilog, its name in messages, and its C++ driver in ``drivers/``.
+    #: Names of the top module in Verilog (`top`) and in messages (`title`); file of its C++ driver (`source`).
     top: ClassVar[str]
     title: ClassVar[str]
     source: ClassVar[str]
@@ -167,7 +167,7 @@ class CompiledTop(Generic[_Model]):
             compile_library(text, self.top, self._sources, library, optimisation=_STAND_IN_OPTIMISATION)
 
     def _model(self, steps: Mapping[int, int]) -> _Model:
-        """Return a model with the unit library that is fastest for `steps`, the number of steps per control word."""
+        """Return a model with the fastest unit library; `steps` is the number of steps for each control word."""
         path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
         if path not in self._models:
             self._models[path] = self._create(self._library, path)

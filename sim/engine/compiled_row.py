@@ -1,4 +1,4 @@
-"""Row of dot-product units, compiled by Verilator to a shared library that is cached on disk."""
+"""Row (dot-product unit with metadata decoder), compiled by Verilator to a shared library that is cached on disk."""
 
 import ctypes
 from math import prod
@@ -16,12 +16,12 @@ from .steps import Steps, step_words
 
 __all__ = ["CompiledRow", "RowModel", "row_constants"]
 
-#: A batch with fewer outputs than this number is computed by a single thread.
+#: Minimum number of outputs of a batch that several threads compute; one thread computes a smaller batch.
 _SHARED_OUTPUTS = 1 << 12
 
 
 class _Batch(ctypes.Structure):
-    """Structure ``Batch`` of ``drivers/batch.h``: the steps of a batch of outputs."""
+    """C structure ``Batch`` of ``drivers/batch.h``: input words of one step for each output of a batch."""
 
     _fields_ = (
         *members(ctypes.c_size_t, "tiles", "rows", "columns"),
@@ -31,7 +31,7 @@ class _Batch(ctypes.Structure):
 
 
 def row_constants(config: CoreConfig) -> dict[str, int]:
-    """Return the constants of the C++ drivers: number of words of a step, and positions of fields and flags."""
+    """Return the constants for the C++ drivers of a row: number of words of a step, positions of fields and flags."""
     words = step_words(config)
     return {
         "is_clocked": bool(config.cuts),
@@ -44,7 +44,7 @@ def row_constants(config: CoreConfig) -> dict[str, int]:
 
 
 class RowModel(CompiledModel):
-    """Model of one row, in a library built from ``drivers/row.cpp`` or ``computed_row.cpp``.
+    """Model of one row (dot-product unit), in a library built from ``drivers/row.cpp`` or ``computed_row.cpp``.
 
     The result of the step that enters in cycle t is recorded in cycle t + `latency`.
     """
@@ -57,7 +57,7 @@ class RowModel(CompiledModel):
         self._latency = latency
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step per cycle, for each output in order; return the result words, shape (tiles, m, n)."""
+        """Compute the steps of all outputs, one step per cycle; return the result words, shape (tiles, m, n)."""
         results = self.run_cycles(steps, prod(steps.shape) + self._latency, previous=previous)
         return results[self._latency :].reshape(steps.shape)
 
@@ -68,7 +68,7 @@ class RowModel(CompiledModel):
         enables: NDArray[np.uint8] | None = None,
         previous: NDArray[np.uint64] | None = None,
     ) -> NDArray[np.uint64]:
-        """Return the result word after each clock edge; without `enables`, the pipeline is enabled in every cycle."""
+        """Return the result word after each clock edge. Without `enables`, the pipeline advances in every cycle."""
         arrays = [steps.row, steps.column, previous, enables]
         assert all(array is None or array.flags.c_contiguous for array in arrays)
         *pointers, enabled = (None if array is None else array.ctypes.data for array in arrays)
@@ -79,7 +79,7 @@ class RowModel(CompiledModel):
 
 
 class CompiledRow:
-    """Row of dot-product units compiled by Verilator.
+    """Row (dot-product unit with metadata decoder), compiled by Verilator.
 
     The model is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. A batch of steps with one
     common control word can run on a model that is specialised for this word. Raise a `BackendError` if the simulator or
@@ -99,7 +99,7 @@ class CompiledRow:
         assert self._bit + width <= 32, "the control word must lie within one 32-bit word of a step"
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step for each output, in order; return the result words, shape (tiles, m, n)."""
+        """Compute one step for each output of a batch, in order; return the result words, shape (tiles, m, n)."""
         return self._model_for(steps).run(steps, previous)
 
     def _model_for(self, steps: Steps) -> RowModel:

@@ -43,7 +43,7 @@ class _CWork(ctypes.Structure):
 
 
 def cta_constants(lanes: int) -> dict[str, int]:
-    """Return the constants of ``drivers/tcgen05.cpp`` for a number of lanes of tensor memory."""
+    """Return the constants for the C++ driver ``drivers/tcgen05.cpp``; tensor memory has `lanes` lanes."""
     return {"rows": PANEL_ROWS, "lanes": lanes, "flag_words": lanes * CHUNKS // 32, "patience": PATIENCE}
 
 
@@ -65,12 +65,12 @@ def run_ctas(
 ) -> CtaRun:
     """Reset one CTA or a CTA pair and run commands until all results are written and all commits have arrived.
 
-    There is one model for each CTA; both CTAs of a pair get all commands. Tensor memory has the shape (CTAs, lanes,
-    512) with the lanes that the models have, shared memory the shape (CTAs, bytes). The pattern repeats; bit c of its
-    element for a cycle determines whether the next command is offered to CTA c. By default, commands are offered in
-    every cycle. With `outputs`, the run ends after at most as many cycles as `outputs` has elements. A hash of all
-    outputs in each cycle is stored there or, with `compares`, compared with the one there; the run ends if the two
-    differ.
+    There is one model for each CTA; both CTAs of a pair get all commands. `tmem` has the shape (CTAs, lanes, 512), with
+    the number of lanes of the models, and `smem` has the shape (CTAs, bytes). The pattern has one element per cycle,
+    and repeats; bit c of an element determines whether the next command is offered to CTA c. By default, commands are
+    offered in every cycle. With `outputs`, the run ends after at most as many cycles as `outputs` has elements. Each
+    element gets a hash of all outputs of the models in one cycle. With `compares`, each hash is compared with the
+    element of `outputs` instead, and the run ends if the two differ.
     """
     ctas, lanes = tmem.shape[:2]
     pattern = np.full(1, 3, np.uint8) if pattern is None else pattern

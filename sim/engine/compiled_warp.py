@@ -19,12 +19,12 @@ from .warp_operands import RESULT_WORDS, warp_results, warp_words
 
 __all__ = ["CompiledWarp", "StreamModel", "WarpRun"]
 
-#: Cycle events with which an instruction is offered and a result accepted in every cycle.
+#: Cycle events that offer an instruction and accept a result in every cycle.
 _ALWAYS = np.array([CycleBits.OFFER | CycleBits.TAKE], np.uint16)
 
 
 class StreamModel(TopModel):
-    """Model of a component with one input and one result stream, in a library built from ``drivers/stream.cpp``."""
+    """Model of a component with an input stream and a result stream, in a library built from ``drivers/stream.cpp``."""
 
     prefix = "stream"
     arguments = (*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
@@ -39,7 +39,7 @@ class StreamModel(TopModel):
         expected: NDArray[np.uint32] | None = None,
         recorded: Sequence[NDArray | None] = (None, None, None),
     ) -> tuple[str, int]:
-        """Run items until each has a result; return the violated rule (or "") and the number of accepted items.
+        """Run test items until each has a result; return the violated rule (or "") and the number of accepted items.
 
         Items and results are payloads, shape (count, words). Results are compared with `expected`, if given. The three
         arrays `recorded`, if given, get the result of each item, the cycle in which the item was accepted, and the
@@ -59,9 +59,9 @@ class WarpRun:
     """Results and cycle numbers of the instructions that a warp executed."""
 
     d: NDArray[np.uint32]  #: Result registers, shape (cases, 32, registers)
-    #: Undefined-nibble flags by row of A and chunk, shape (cases, 16, 16).
+    #: Undefined-nibble flags for each row of A and each chunk, shape (cases, 16, 16).
     illegal: NDArray[np.bool_]
-    #: Cycle numbers in which the instructions were accepted, and in which their results were delivered; shape (cases,).
+    #: Cycles in which the instructions were accepted (`accepted`) and delivered results (`done`), shape (cases,).
     accepted: NDArray[np.int64]
     done: NDArray[np.int64]
 
@@ -76,7 +76,7 @@ class CompiledWarp(CompiledTop[StreamModel]):
         super().__init__(config, partial(Warp, config), {}, StreamModel)
 
     def run(self, instruction: Instruction, operands: HeldOperands) -> WarpRun:
-        """Reset the warp and execute an instruction on each case of its operands, in order.
+        """Reset the warp, and execute an instruction once for each case in `operands`, in order.
 
         The instruction is an ``mma`` with 16 rows and formats of the datapath. Raise an `AssertionError` if the
         hardware breaks a rule of its streams or gives no result.

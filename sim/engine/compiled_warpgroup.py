@@ -1,7 +1,7 @@
 """Warpgroup compiled by Verilator: executes ``wgmma`` and ``mma``, and returns results with their cycle numbers.
 
 The driver models the surroundings in an SM: a shared memory, which returns data in the next cycle, and registers. An
-accumulator is read from the registers as soon as the previous multiplication has written it.
+accumulator is read from the registers as soon as the previous multiplication has written that accumulator.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ __all__ = ["CArray", "CCommand", "CInstruction", "CWork", "CompiledWarpgroup", "
 #: between the two halves.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
-#: Cycle events with which all inputs are offered and all results accepted, including ``mma`` of each tensor core.
+#: Cycle events that offer all inputs and accept all results in every cycle, also for ``mma`` on each tensor core.
 _ALWAYS = CycleBits.RESET - 1
 
 
@@ -114,11 +114,11 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         instructions: Sequence[Sequence[WarpInstruction]],
         pattern: NDArray[np.integer] | None = None,
     ) -> tuple[list[Completion], list[list[Completion]]]:
-        """Reset the warpgroup and run ``wgmma`` commands concurrently with ``mma`` of other warps to completion.
+        """Reset the warpgroup, and run ``wgmma`` commands to completion, concurrently with ``mma`` of other warps.
 
         Commands, and the instructions of each array, run in order. The pattern has the
-        :class:`~sptc.sim.engine.driver.CycleBits` of each cycle, and repeats. By default, everything is offered and
-        taken in every cycle. Raise an `AssertionError` if the hardware breaks a rule or does not finish.
+        :class:`~sptc.sim.engine.driver.CycleBits` of each cycle, and repeats. By default, all inputs are offered and
+        all results accepted in every cycle. Raise an `AssertionError` if the hardware breaks a rule or does not finish.
         """
         entries, buffers, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
         for command, entry in zip(commands, entries, strict=True):
@@ -166,7 +166,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
 
 
 def _payload(command: Command, second: bool) -> NDArray[np.uint32]:
-    """Return the payload words of a command; if `second`, its operands are in the second half of shared memory."""
+    """Return the payload words of a command. If `second`, its descriptors address the second half of shared memory."""
     layout = warpgroup_layout()
     words = np.zeros(-(-layout.size // 32), np.uint32)
     for name, registers in (("a", command.a), ("e", command.e)):

@@ -1,4 +1,4 @@
-"""Write the C++ drivers of compiled models, call them from Python, and define the events of a cycle.
+"""Write the C++ drivers of compiled models, call the drivers from Python, and define the test events of a cycle.
 
 The sources are files of ``drivers/`` and a generated header with the constants of a configuration.
 """
@@ -12,17 +12,17 @@ from typing import Any, ClassVar
 
 __all__ = ["PATIENCE", "CompiledModel", "CycleBits", "driver", "members"]
 
-#: Time limit: a run is aborted after this many cycles without a transfer, or without a result that is due. The limit
-#: exceeds every gap in a pattern.
+#: Time limit: a run is aborted after this number of cycles without a transfer, or without a result that is due. The
+#: limit exceeds every gap in a pattern of test events.
 PATIENCE = 1 << 14
 _FOLDER = Path(__file__).with_name("drivers")
 _INCLUDED = re.compile(r'^#include "(\w+\.h)"$', re.M)
 _NUMBER = re.compile(r"__(\d+)(?=__|$)")
 _CONFIGURATION = "configuration.h"
-#: Names of the functions of a C++ driver, without the driver's prefix.
+#: Names of the functions of a C++ driver, without the driver's prefix (such as ``row_``).
 _FUNCTIONS = ("create", "run", "destroy")
 _HEADER = """\
-// Generated: the model of a top module, its ports, and constants of its configuration.
+// Generated header: the model of a top module, its ports, and constants of its configuration.
 #ifndef SPTC_CONFIGURATION_H
 #define SPTC_CONFIGURATION_H
 
@@ -47,25 +47,25 @@ class CycleBits(IntFlag):
     TAKE_MMA = 1 << 4
     RESET = 1 << 8  #: Reset the design
     MEET = 1 << 9  #: If a result was stalled in the last cycle: offer every input and accept every result in this cycle
-    MEET_RESET = 1 << 10  #: If there was a transfer in the last cycle: reset the design in this cycle
-    #: Offer the ``mma`` to the tensor core whose number is in the bits from ARRAY on, even if it has no room.
+    MEET_RESET = 1 << 10  #: If the last cycle had a transfer or a valid result: reset the design in this cycle
+    #: Offer the ``mma`` to the tensor core whose number is in the bits from ARRAY on, even if this tensor core is full.
     BLIND = 1 << 11
     ARRAY = 1 << 12  #: Lowest of the bits that contain the tensor core number for BLIND
 
 
-#: The event bits as C++ constants.
+#: Names and values of C++ constants for the bits of :class:`CycleBits`.
 _PATTERN = {f"pattern_{bit.name.lower()}": bit.value for bit in CycleBits if bit.name}
 
 
 def members(kind: type, *names: str) -> list[tuple[str, type]]:
-    """Return the fields of a ctypes structure in which all fields have the type `kind`."""
+    """Return entries for `_fields_` of a ctypes structure: one field of type `kind` for each name."""
     return [(name, kind) for name in names]
 
 
 class CompiledModel:
-    """Model that the C++ driver in a compiled library creates; `create` are arguments of its function ``create``."""
+    """Model that a C++ driver creates; the function ``create`` of the driver gets the arguments `create`."""
 
-    #: Prefix of the driver's function names, and types of the arguments of ``run`` that follow the model's handle.
+    #: `prefix`: prefix of the driver's function names. `arguments`: types of all arguments of ``run`` but the handle.
     prefix: ClassVar[str]
     arguments: ClassVar[tuple[type, ...]]
     checks: ClassVar[bool] = True  #: Whether the C++ function ``run`` returns the violated rule as text
@@ -80,11 +80,11 @@ class CompiledModel:
         self.handle = make(*create)
 
     def run_driver(self, *arguments: Any) -> str:
-        """Run the C++ driver; return the violated rule as text, empty for none."""
+        """Run the C++ driver; return the rule that the hardware violates as text, or an empty text."""
         return (self._run(self.handle, *arguments) or b"").decode()
 
     def select_fault(self, number: int) -> None:
-        """Activate one fault in a model that contains selectable faults; zero activates none."""
+        """Activate one injected fault in a model with selectable faults; number 0 activates no fault."""
         self.library.select_fault(ctypes.c_void_p(self.handle), number)
 
     def __del__(self) -> None:
@@ -105,7 +105,7 @@ def driver(name: str, constants: Mapping[str, int], *, top: str = "", ports: Seq
     top : str
         Top module of the Verilator model; empty without a model.
     ports : sequence of str
-        Ports of the model. Each becomes a member of ``Ports``, and ``Ports::every`` points to all of them in this
+        Ports of the model. Each port becomes a member of ``Ports``, and ``Ports::every`` points to all ports in this
         order. A member's name has one underscore between the parts of the port's path. Ports whose names differ only in
         a number become an array of pointers: ``memory__data__3`` is ``*memory_data[3]``.
     """

@@ -1,4 +1,4 @@
-"""Replacement arrays that return a hash of their operands, to test control and operand fetch without a datapath.
+"""Arrays that return a hash of their operands instead of D, to test control and operand fetch without a datapath.
 
 A result depends on every bit of its row of A, its column of B, its metadata, block scales, control word and
 accumulator. The flags of a row depend on the row and on the panel. So D is wrong if the top module exchanges, drops or
@@ -27,10 +27,10 @@ __all__ = ["ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 #: Constants of the hash function, equal to the constants in ``drivers/hash.h`` and ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
 _OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
-#: Name of the module that calls the library of the hashing array.
+#: Name of the Verilog module that calls the library of the array that returns hashes.
 _ECHO = "echo_array"
-#: Verilog of the hashing array. Argument `step` of unit_clock packs operands, valid, result_ready and rst, lowest bits
-#: first; argument `result` packs result, ready and result_valid.
+#: Verilog of the array that returns hashes. Argument `step` of `unit_clock` packs the operands, `i__valid`, `o__ready`
+#: and `rst`, lowest bits first; argument `result` packs the result, `i__ready` and `o__valid`.
 ECHOING_MODULE = f"""
 module {ARRAY}(
     input clk, input rst, input [{_OPERANDS - 1}:0] i__payload, input i__valid, output i__ready,
@@ -42,7 +42,7 @@ module {ARRAY}(
     );
 endmodule
 {unit_module(_ECHO, _OPERANDS + 3, _RESULT + 2)}"""
-#: Ports of the hashing array as a black box in Yosys' RTLIL.
+#: Ports of the array that returns hashes, as a black box in Yosys' RTLIL.
 ECHOING_PORTS = f"""
 attribute \\blackbox 1
 module \\{ARRAY}
@@ -59,7 +59,7 @@ end
 
 
 def echoing_arrays(config: CoreConfig) -> StandIn:
-    """Return replacements for a configuration's arrays, with equal timing, whose results are hashes of the operands."""
+    """Return a replacement for a configuration's arrays with equal timing, which returns hashes of the operands."""
     operands, control = warp_operands_layout(), control_layout()
     offsets = {f"at_{name}": operands[name].offset for name, _ in operands if name != "sparsity_selector"}
     constants = offsets | {
@@ -98,9 +98,10 @@ def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 class EchoBackend:
-    """Back end that computes the hashes which the replacement arrays return, as expected results.
+    """Back end that computes the expected results of arrays that return a hash of their operands.
 
-    `flags` has, for each call, the expected undefined-nibble flags of each panel, shape (batch, panels, rows, 16).
+    `flags` has, for each call of :meth:`multiply`, the expected undefined-nibble flags of each panel (eight columns of
+    D), shape (batch, panels, rows, 16).
     """
 
     def __init__(self, config: CoreConfig) -> None:

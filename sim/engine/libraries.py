@@ -16,7 +16,8 @@ from .simd import OPTIMISATION, vectorised
 
 __all__ = ["WORTH", "Libraries", "can_be_specialised"]
 
-#: Minimum number of steps with one control word for which a specialised library is built, unless it is already cached.
+#: Minimum number of steps with one control word for which a specialised library is built. A library that is already
+#: cached is used for fewer steps, too.
 WORTH = 1 << 23
 
 #: Source texts of the code generators at import time, as part of the cache key of :mod:`~sptc.sim.engine.fingerprint`.
@@ -26,7 +27,7 @@ _WRITTEN = b"".join(
 
 
 def recipe() -> str:
-    """Return the part of a specialised library's cache key for the code generators: their hash, and Yosys' version."""
+    """Return the hash of the code generators and Yosys' version, as part of a specialised library's cache key."""
     return hashlib.sha256(_WRITTEN).hexdigest() + yosys_version()
 
 
@@ -61,7 +62,7 @@ class Libraries:
         return self._paths[None]
 
     def of(self, steps: Mapping[int, int]) -> Path:
-        """Return the path of the fastest library for `steps`, the number of steps per control word.
+        """Return the path of the fastest library; `steps` is the number of steps for each control word.
 
         The library is specialised if there is only one control word, and either the specialised library is cached or at
         least :data:`WORTH` steps with this control word have been requested so far.

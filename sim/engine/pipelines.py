@@ -27,7 +27,7 @@ endmodule
 """
 #: Yosys commands that replace synchronous resets of registers by multiplexers, as :func:`is_balanced` requires.
 ENABLED = "setattr -unset init w:*\ndffunmap -srst-only\n"
-#: Yosys commands that replace registers by wires, with the file from :func:`write_wires`.
+#: Yosys commands that replace registers by wires. The commands read the file that :func:`write_wires` writes.
 WITHOUT_REGISTERS = f"{ENABLED}techmap -map {_WIRES}\nopt_clean\n"
 _NETLIST = "pipeline.json"
 

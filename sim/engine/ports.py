@@ -66,11 +66,11 @@ def clocked_ports(component: wiring.Component) -> list[str]:
 
 
 def ports_only(make: Callable[[], wiring.Component]) -> list[str]:
-    """Return the port names of a clocked component that is created only to read its ports."""
+    """Create a clocked component only to read its ports, and return the port names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedElaboratable)
         names = clocked_ports(make())
-        gc.collect()  # free the component here, where Amaranth's warning that it is unused is ignored
+        gc.collect()  # free the component here, where Amaranth's warning about unused components is ignored
     return names
 
 
@@ -136,7 +136,7 @@ class _Vectors(ctypes.Structure):
 
 
 class ComponentLibrary(CompiledModel):
-    """Model that contains combinational components; each run drives and reads the ports of one of them.
+    """Model that contains combinational components; each run drives and reads the ports of one component.
 
     The library is built with ``drivers/components.cpp``; `ports` are all ports of the model, in the order in which they
     were passed to :func:`~sptc.sim.engine.driver.driver`.
@@ -159,7 +159,7 @@ class ComponentLibrary(CompiledModel):
         return answers
 
     def _described(self, layout: np.dtype) -> tuple[NDArray[np.int32], _Vectors]:
-        """Return the byte offsets of the ports in a vector, and the C structure that passes them to the driver."""
+        """Return the offsets of the ports in a vector, and the C structure that passes these offsets to the driver."""
         fields: Mapping[str, Any] = layout.fields or {}
         places = np.array(
             [(self._numbers[port], offset, field.itemsize) for port, (field, offset, *_) in fields.items()], np.int32

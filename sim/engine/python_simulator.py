@@ -23,7 +23,7 @@ PERIOD = 1e-9
 
 
 class SimulatedRow:
-    """Row of dot-product units in Amaranth's simulator; :meth:`waves` starts a new simulation.
+    """Row (dot-product unit with metadata decoder) in Amaranth's simulator; :meth:`waves` starts a new simulation.
 
     `entered` has, for each step, the number of the clock period in which the step was at the inputs, counted from the
     start of the simulation.
@@ -41,7 +41,7 @@ class SimulatedRow:
         self._simulator.add_testbench(self._bench)
 
     async def _bench(self, context: SimulatorContext) -> None:
-        # Whether each pipeline stage has a step. A result is read in the cycle in which its step leaves the pipeline.
+        # For each pipeline stage, whether it contains a step. A result is read when its step leaves the pipeline.
         in_flight = deque([False] * (self._config.latency - 1))
         for period in count():
             in_flight.append(bool(self._waiting))
@@ -56,7 +56,7 @@ class SimulatedRow:
                 self._results.append(context.get(self._row.result.as_value()))
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step for each output, in order; return the result words, shape (tiles, m, n)."""
+        """Compute one step for each output of a batch, in order; return the result words, shape (tiles, m, n)."""
         self._results.clear()
         words = steps.whole(previous).reshape(-1, steps.words.total)
         self._waiting.extend(int.from_bytes(step.tobytes(), "little") for step in words)

@@ -1,4 +1,4 @@
-"""Interface of a row for software: bit positions of fields, control word codes, operand orders.
+"""Interface of a row (dot-product unit) for software: bit positions of fields, control codes, operand orders.
 
 The RTL in Amaranth defines this interface, but importing Amaranth takes most of the start-up time. So the interface is
 cached, and a process that only runs a compiled row does not import Amaranth.
@@ -20,7 +20,7 @@ from .fingerprint import hardware_fingerprint, require_hashed_hardware
 
 __all__ = ["Field", "RowInterface", "row_interface"]
 
-#: Source text of this module at import time, as part of the cache key.
+#: Source text of this module at import time, as part of the cache key of an interface.
 _WRITTEN = Path(__file__).read_text(encoding="utf-8")
 
 

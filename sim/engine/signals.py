@@ -57,9 +57,9 @@ class WatchedRow:
         self._engine = Engine(replace(config, cuts=()), "amaranth")
 
     def run(self, multiply: Callable[[Engine], _T]) -> tuple[_T, list[Signals]]:
-        """Start a new simulation of the datapath and run a computation on it.
+        """Run a computation on the datapath in a new simulation.
 
-        Return its result, and the signals of each step, in the order in which steps were pushed.
+        Return the result of the computation, and the signals of each step, in the order in which steps were pushed.
         """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "row.vcd"

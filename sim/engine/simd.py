@@ -1,4 +1,4 @@
-"""Generator of C++ from a netlist without registers; each C++ variable is a vector over sixteen steps.
+"""Generator of C++ from a netlist without registers; each C++ variable is a vector with one lane for each step.
 
 Hardware has no branches, so steps differ only in their data, and the vector instructions of a processor compute sixteen
 of them at once. A word wider than 32 bits takes several variables, called limbs, the lowest first. Bits of the last
@@ -66,7 +66,7 @@ def _mask(width: int) -> int:
 
 
 class _Writer:
-    """Writer of C++ lines; records in which C++ variable, and at which position, each bit of the netlist is."""
+    """Writer of C++ lines, which records the C++ variable and the bit position of each bit of the netlist."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -75,7 +75,7 @@ class _Writer:
         self.widths: dict[str, int] = {}
         self._named: dict[str, str] = {}
 
-    # Operands of a cell, as C++ expressions.
+    # Methods that return the operands of a netlist cell as C++ expressions.
 
     def limbs(self, bits: Sequence[Bit]) -> list[str]:
         """Return C++ expressions for a word of the netlist, split into limbs of 32 bits, lowest limb first."""
@@ -142,7 +142,7 @@ class _Writer:
         bits = (bits + [bits[-1] if signed else "0"] * (width - len(bits)))[:width]
         return self.limbs(bits)
 
-    # Outputs of a cell, as C++ lines.
+    # Methods that write C++ lines for the output of a netlist cell.
 
     def cell(self, cell: Any) -> None:
         """Write the C++ lines that compute the output of one cell of the netlist."""
@@ -157,7 +157,7 @@ class _Writer:
                 limbs = [_BITWISE[kind](*limbs) for limbs in zip(*operands, strict=True)]
             elif kind == "mul":
                 if width > _LIMB:
-                    raise NotImplementedError(f"a multiplier of {width} bits is not supported, only up to {_LIMB}")
+                    raise NotImplementedError(f"a multiplier must have at most {_LIMB} bits, not {width}")
                 limbs = [f"{operands[0][0]} * {operands[1][0]}"]
             else:
                 zero = [["Steps{}"] * _limbs(width)] if kind == "neg" else []
@@ -196,8 +196,8 @@ class _Writer:
             total = f"{a} {'-' if subtract else '+'} {b}{before}"
             if number + 1 < len(one):
                 total = self._name(total)
-                # If there is an incoming carry or borrow, there is also an outgoing one if total == a in a sum, or if
-                # a == b in a difference.
+                # An incoming carry also causes an outgoing carry if total == a, and an incoming borrow also causes an
+                # outgoing borrow if a == b.
                 against = f"{a} < {b}" if subtract else f"{total} < {a}"
                 if carry is not None:
                     equal = f"{a} == {b}" if subtract else f"{total} == {a}"
@@ -263,7 +263,7 @@ class _Writer:
             if following is not None:
                 value = f"({value}) | ({following} {away} 1) {away} (31u - {inside})"
             shifted.append(value)
-        if bits:  # larger shift amounts shift out every bit, so the result is zero
+        if bits:  # if an upper bit of the shift amount is one, every bit is shifted out, and the result is zero
             within = f"(Steps)(({' | '.join(self.limbs(bits))}) == 0u)"
             shifted = [f"({value}) & {within}" for value in shifted]
         if left:
@@ -281,5 +281,5 @@ _BITWISE: dict[str, Callable[..., str]] = {
 }
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _REDUCTIONS = ("reduce_or", "reduce_bool", "reduce_and", "reduce_xor", "logic_not", "logic_and", "logic_or")
-#: Types of cells whose results need no mask: their bits above the width are already zero.
+#: Types of cells whose results need no mask, since all bits above the width of the result are already zero.
 _NORMAL = ("and", "or", "xor", "pos", "mux", *_COMPARISONS, *_REDUCTIONS)

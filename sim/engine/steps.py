@@ -30,7 +30,7 @@ def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
 class StepWords:
     """Positions of the fields in the 32-bit words of a step, and of the overflow bit in a result word."""
 
-    #: Words of each field, as a slice of the step's 32-bit words.
+    #: For each field, its slice of the 32-bit words of a step.
     a: slice
     b: slice
     metadata: slice
@@ -38,31 +38,33 @@ class StepWords:
     scale_a: slice
     scale_b: slice
     control: slice
-    overflow_bit: int  #: Bit of the control word that is the overflow bit of the previous step
+    overflow_bit: int  #: Position of the previous step's overflow bit in the control word
     total: int  #: Total number of 32-bit words in a step
-    result_overflow: int  #: Bit of a result word that is the overflow bit of the step
+    result_overflow: int  #: Position of the step's overflow bit in a result word
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
     """Input words of one step for each output of a batch of tiles.
 
-    The words of an output are the bitwise OR of the words of its row and those of its column. The accumulator is the
-    result of its previous step.
+    The input words of an output are the bitwise OR of the words of its row and the words of its column. The accumulator
+    is the result of the previous step of the output.
     """
 
-    row: NDArray[np.uint32]  #: A, metadata, scales of A and control, shape (tiles, m, words); other bits are zero
-    column: NDArray[np.uint32]  #: B and scales of B, shape (tiles, n, words); other bits are zero
+    #: Input words of each row: A, metadata, scales of A and control, shape (tiles, m, words). Other fields are zero.
+    row: NDArray[np.uint32]
+    #: Input words of each column: B and scales of B, shape (tiles, n, words). Other fields are zero.
+    column: NDArray[np.uint32]
     words: StepWords
 
     @classmethod
     def of_words(cls, steps: NDArray[np.uint32], words: StepWords) -> "Steps":
-        """Return steps with given input words, shape (steps, words), as one tile of one column, with a row per step."""
+        """Return given steps, shape (steps, words), as one tile with one column, in which each step is a row."""
         return cls(np.ascontiguousarray(steps)[None], np.zeros((1, 1, words.total), np.uint32), words)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Number of tiles, and of rows and columns of each tile."""
+        """Number of tiles, number of rows of a tile, and number of columns of a tile."""
         return (*self.row.shape[:2], self.column.shape[1])
 
     def whole(self, previous: NDArray | None = None) -> NDArray[np.uint32]:
@@ -127,9 +129,9 @@ def step_count(config: CoreConfig, instruction: Instruction) -> int:
 def steps_of(
     config: CoreConfig, instruction: Instruction, operands: MatrixOperands, *, ordered: bool = True
 ) -> list[Steps]:
-    """Return the input words of a batch of instructions, one item for each step along K, without accumulators.
+    """Return the input words of a batch of instructions, one `Steps` for each step along K, without accumulators.
 
-    If `ordered`, B and metadata are in the order that a row takes, see :mod:`sptc.rtl.order`. Otherwise they are in
+    If `ordered`, B and metadata are in the order of a row's inputs, see :mod:`sptc.rtl.order`. Otherwise they are in
     their original order, for an array, which reorders them itself.
     """
     words, interface, wide = step_words(config), row_interface(config), instruction.wide
@@ -180,7 +182,7 @@ def _in_order(values: NDArray[np.uint8], order: Sequence[int | None]) -> NDArray
 
 
 def _put(words: NDArray[np.uint32], octets: NDArray[np.uint8]) -> None:
-    """Write `octets` to the first of the `words` of a field, with zeros in the rest of the last written word."""
+    """Write bytes to the first 32-bit words of a field; the rest of the last written word becomes zero."""
     size = -(-octets.shape[-1] // 4) * 4
     padded = np.zeros((*octets.shape[:-1], size), np.uint8)
     padded[..., : octets.shape[-1]] = octets

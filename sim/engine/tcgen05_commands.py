@@ -20,12 +20,12 @@ from .steps import control_word
 
 __all__ = ["COMMIT", "CtaCommand", "CtaProgram", "CtaRun", "cta_command"]
 
-#: Descriptor bits for features of shared memory that the RTL lacks: 32-byte atoms and absolute leading addresses.
+#: Shared-memory descriptor bits for features that the RTL lacks: 32-byte atoms and absolute leading addresses.
 _NOT_BUILT = 1 << 61 | 1 << 52
 #: Number of sparsity selectors that the RTL supports; the effect of larger selectors is not documented.
 _SELECTORS = 2
-#: Operands that every instruction reads from tensor memory: name of the command field without ``_column``, and name in
-#: `operands`.
+#: Operands that are always in tensor memory. Keys: name of the command field without ``_column``. Values: name of the
+#: operand in the argument `operands` of :func:`cta_command`.
 _COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
 #: Smallest value of a shared-memory descriptor. A smaller value of operand `a` is an address in tensor memory.
 _SMALLEST_DESCRIPTOR = 1 << 46
@@ -42,7 +42,7 @@ class CtaCommand:
 
     @cached_property
     def payloads(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """Payload of the command for each CTA of a pair, as 32-bit words; a CTA alone gets the first."""
+        """Payload of the command for each CTA of a pair, as 32-bit words; a single CTA gets the first payload."""
         numbers = [{"odd": cta} if self.n else {} for cta in range(2)]
         even, odd = (payload_words(tcgen05_layout(), self.fields | number) for number in numbers)
         return even, odd
@@ -53,8 +53,8 @@ class CtaRun:
     """Results and cycle numbers of all commands of a run on one CTA or a CTA pair."""
 
     tmem: NDArray[np.uint32]  #: Contents of tensor memory after the run, shape (CTAs, 128, 512)
-    #: For each command, cycle in which it was accepted, and cycle in which its last result was written; shape
-    #: (commands, CTAs). `done` of a commit is -1.
+    #: `taken`: cycle in which each command was accepted. `done`: cycle in which the last result of the command was
+    #: written, -1 for a commit. Shape: (commands, CTAs).
     taken: NDArray[np.int64]
     done: NDArray[np.int64]
     #: For each command, undefined-nibble flags of its panels (eight columns) of D, in order, shape (CTAs, panels, 128,

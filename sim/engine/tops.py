@@ -18,8 +18,8 @@ from .warpgroup_commands import is_executed
 
 __all__ = ["command_of", "refusal", "tcgen05", "tops_of", "undefined_names", "warp_for", "warpgroup"]
 
-#: Advice for an instruction that only the model of a row executes.
-_ON_A_ROW = "use back end 'rtl', a dot-product unit with metadata decoder: no top-level module executes it"
+#: Advice in messages about an instruction that no top-level module executes, only the model of a row.
+_ON_A_ROW = "use back end 'rtl', a single dot-product unit: no top-level module executes the instruction"
 
 
 def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
 
 
 def refusal(name: str, instruction: Instruction, arch: str) -> BackendError:
-    """Return an error for a back end that does not execute an instruction; it names a back end that does."""
+    """Return the error for an instruction that a back end does not execute; the message names a suitable back end."""
     tops = tops_of(instruction, arch)
     other = f"use back end {tops[0]!r}" if tops else _ON_A_ROW
     return BackendError(f"back end {name!r} does not execute {instruction} of {arch}; {other}")
@@ -54,19 +54,19 @@ def _warp(config: CoreConfig) -> CompiledWarp:
 
 
 def warp_for(arch: str) -> CompiledWarp:
-    """Return the compiled warp with the datapath of an architecture; it is created on the first call."""
+    """Return the compiled warp with the datapath of an architecture, created on the first call."""
     return _warp(_config(arch))
 
 
 @lru_cache(maxsize=1)
 def warpgroup() -> CompiledWarpgroup:
-    """Return the compiled warpgroup with the four tensor cores of an SM of sm_90; it is created on the first call."""
+    """Return the compiled warpgroup with the four tensor cores of an SM of sm_90, created on the first call."""
     return CompiledWarpgroup()
 
 
 @lru_cache(maxsize=1)
 def tcgen05() -> CompiledTcgen05:
-    """Return the compiled tensor cores of an sm_100 CTA or CTA pair; they are created on the first call."""
+    """Return the compiled tensor cores of an sm_100 CTA or CTA pair, created on the first call."""
     return CompiledTcgen05()
 
 

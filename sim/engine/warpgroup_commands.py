@@ -1,4 +1,4 @@
-"""Commands for the compiled model of a warpgroup, with ``mma`` of single warps beside them, and the results of both."""
+"""Commands for the compiled model of a warpgroup, concurrent ``mma`` instructions of single warps, and results."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +54,7 @@ class Command:
 class Completion:
     """Results and cycle numbers of one warpgroup command or one ``mma`` instruction."""
 
-    #: Cycle in which the command was accepted, and cycle of its last result; -1 as `done` of a commit or a wait.
+    #: `taken`: cycle in which the command was accepted. `done`: cycle of its last result, -1 for a commit or a wait.
     taken: int
     done: int
     #: Registers with the results D, shape (128, registers); for ``mma``, shape (32, registers).
@@ -95,7 +95,7 @@ def wait(pending: int) -> Command:
 
 
 def multiplication(config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int) -> Command:
-    """Return the command for a ``wgmma`` instruction with one case from a batch of operands."""
+    """Return the command for a ``wgmma`` instruction with the operands of number `case` in a batch of operands."""
     arrays, layout = operands.arrays, descriptor_layout()
     a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in operands.descriptors)
     fields = {"operation": Operation.MULTIPLY, "a_descriptor": a_descriptor, "b_descriptor": b_descriptor}
@@ -110,7 +110,7 @@ def multiplication(config: CoreConfig, instruction: Instruction, operands: HeldO
 
 
 def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immediates) -> dict[str, Any]:
-    """Return the fields of a multiplication, without registers and descriptors.
+    """Return the fields of the command for a ``wgmma``, without registers and descriptors.
 
     The fields are those of :func:`~sptc.rtl.tensor_cores.multiplication_layout`.
     """
@@ -129,7 +129,7 @@ def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immed
 def warp_instruction(
     config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int, after: int | None = None
 ) -> WarpInstruction:
-    """Return an ``mma`` instruction for one case of operands; `after` as in :class:`WarpInstruction`.
+    """Return an ``mma`` instruction with one case of the operands; `after` is the field of :class:`WarpInstruction`.
 
     The instruction has 16 rows and no block scales.
     """

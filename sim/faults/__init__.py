@@ -1,1 +1,1 @@
-"""Fault injection: measures what fraction of single faults in the hardware the regression detects."""
+"""Fault injection: measures which fraction of single faults in the hardware the regression detects."""

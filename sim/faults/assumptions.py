@@ -46,7 +46,7 @@ class AssumedComponents(Harness):
         return m
 
 
-#: Fields of a control word for which assumptions are made; the instruction determines their values.
+#: Fields of a control word for which proofs make assumptions; the instruction determines the values of these fields.
 _DECIDED = ("a", "b", "result", "sparse", "rule", "scale")
 
 
@@ -109,16 +109,16 @@ class AssumedSteps(Elaboratable):
 
 
 class AssumedArray(Warp):
-    """Array that states, for proofs in which its module is left out, what the module guarantees.
+    """Array of dot-product units for proofs: a black box, with assumptions about the handshakes of the array.
 
-    It accepts no more items than it can hold, and the next item only after a cycle for each block of the last one. It
-    accepts no item while it is full, or with a single block only in the cycle in which another item leaves. It returns
-    no result without an item, and offers a result until it is taken. The proof ``warp.order`` shows this for arrays of
-    dot-product units. Inputs that the array ignores are zero.
+    The array accepts no more items than it can hold, and an item only after one cycle for each block of the last item.
+    A full array accepts no item, except that an array with a single block may accept one when another item leaves. The
+    array returns no result without an item, and offers a result until the result is accepted. The proof ``warp.order``
+    shows that arrays of dot-product units satisfy these assumptions. Inputs that the array ignores are zero.
     """
 
     def elaborate(self, platform: object) -> Module:
-        """Instantiate the module, count the items in the array, and add the assumption."""
+        """Instantiate the black box, count the items in the array, and assume that the handshakes are valid."""
         m = Module()
         m.submodules.array = array = ArrayInstance(self.config)
         m.submodules.assumption = assumption = Module()
@@ -151,11 +151,11 @@ class AssumedArray(Warp):
 
 
 def _read_by_array(config: CoreConfig, item: Any, result: Any, valid: Value) -> list[Any]:
-    """Return assignments that copy to `result` what an array reads of an item, if the item is valid, else zeros."""
+    """Return assignments that set `result` to the parts of a valid item that an array reads, with zeros elsewhere."""
     control, long = item.control, item.long
     sparse, half, wide = control.sparse, control.result == ResultCode.F16, is_wide(config, control.a)
     scaled = control.scale != ScaleCode.NONE
-    # For each register of a lane, the condition under which the array reads it.
+    # For each register of a lane, the condition under which the array reads the register.
     registers = {
         "a": (Const(1), Const(1), long, long),
         "b": (Const(1), sparse | long, sparse & long, sparse & long),
@@ -164,7 +164,7 @@ def _read_by_array(config: CoreConfig, item: Any, result: Any, valid: Value) -> 
     selector = item.sparsity_selector & Cat(sparse & (wide | ~long), sparse & wide & ~long)
     copies: list[Any] = [result.sparsity_selector.eq(Mux(valid, selector, 0))]
     for lane, (to, of) in enumerate(zip(result.e, item.e, strict=True)):
-        # Of each quad, one lane provides metadata, two or all four.
+        # In each quad (four neighbouring lanes), one lane, two lanes or all four lanes provide metadata.
         one, two = selector == lane % 4, selector[0] == lane // 2 % 2
         used = Mux(long, ~wide | two, Mux(wide, one, two))
         copies.append(to.eq(Mux(valid & sparse & used, of, 0)))

@@ -41,14 +41,14 @@ _COMPONENTS = {
     "commits": ("design.commits",),
     "tcgen05": REST,
 }
-#: Period of the random gap patterns, in cycles, and maximum number of cycles of the runs that end early, with a reset.
+#: Period of the random gap patterns, and maximum length of the runs that a reset ends early, both in cycles.
 _PATTERN_CYCLES, _CUT_SHORT = 997, 400
-#: Number of cycles after the last result in which all commits arrive.
+#: Number of cycles within which all commits arrive after the last result.
 _ARRIVALS = 64
 
 
 class _Run(NamedTuple):
-    """Run of a program, or of its beginning. In each cycle, bit c of the pattern offers the next command to CTA c."""
+    """Run of a whole test program, or of its first cycles. Bit c of the pattern offers the next command to CTA c."""
 
     program: CtaProgram
     pattern: NDArray[np.uint8]
@@ -72,7 +72,7 @@ class CtaRegression:
         self._models = [CtaModel(library, stand_in.library) for _ in range(2)]
         gaps, always = rng.integers(0, 4, _PATTERN_CYCLES, np.uint8), np.full(1, 3, np.uint8)
         #: Each program runs twice: with a command offered in every cycle, and with random gaps. A run that a reset ends
-        #: early precedes each of the two.
+        #: early precedes each of these two runs.
         self._runs = [
             self._recorded(program, pattern, cycles)
             for program in (_of_lanes(program, lanes) for program in programs)
@@ -111,7 +111,7 @@ def _design(settings: Settings, config: CoreConfig) -> AssumedStream:
     command = cta.i.payload
     multiplies = cta.i.valid & (command.operation == CtaOperation.MULTIPLY)
     assumed = assumed_control(command.control, config, settings.arch, multiplies)
-    # N is a multiple of 16 in a pair of CTAs.
+    # In a pair of CTAs, N (the number of columns of D) is a multiple of 16.
     assumed.d.comb += Assume(~(multiplies & command.pair) | command.last_panel[0])
     return AssumedStream(cta, assumed)
 

@@ -26,13 +26,13 @@ from .slices import Claim, Slices
 __all__ = ["Pipeline", "Verdict", "settled"]
 
 #: Yosys commands that also flatten the dot-product units, which contain no faults. The proof then allows differences
-#: at inputs of a unit that do not affect its result.
+#: at inputs of a unit that do not affect the result of the unit.
 _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
-#: Yosys commands that replace the dot-product units by ports: the claims compare their inputs and assume that equal
-#: inputs give equal outputs.
+#: Yosys commands that replace the dot-product units by ports: the claims compare the inputs of the units, and assume
+#: that equal inputs give equal outputs.
 _CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
-#: Yosys commands that insert faults, each with an input that activates it, remove bits that cannot influence a result,
-#: such as the upper bits of a truncated difference, and write the graph. Registers start at zero.
+#: Yosys commands that insert faults, each with an input that activates the fault, remove bits that cannot influence a
+#: result, such as the upper bits of a truncated difference, and write the and-inverter graph. Registers start at zero.
 _GRAPH = (
     "read_rtlil ../{flat}\nchformal -lower\n{insert}wreduce\nopt_clean\n{prepare}dffunmap\nzinit -all\nopt_clean\n"
     "setundef -undriven -anyseq\ntechmap\nopt_expr\nopt_merge\nopt_clean -purge\naigmap\nopt_clean\n"
@@ -50,7 +50,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Ports of a pipelined design, and the cases into which its proof is divided."""
+    """Ports of a pipelined design, and the cases into which the proof of the design is divided."""
 
     enable: str  #: Name of the input that enables all registers of the pipeline
     control: str  #: Name of the input whose values define the proof cases
@@ -59,21 +59,21 @@ class Pipeline:
     cases: tuple[Mapping[int, int], ...]
 
 
-#: Numbers of cycles within which registers may differ from those without the fault, in successive attempts; None means
-#: that every register may differ.
+#: Numbers of cycles in successive proof attempts. Registers that the fault can affect within this number of cycles may
+#: differ between the designs with and without the fault; with None, every register may differ.
 _CYCLES = (0, 1, 2, None)
-#: ABC commands of successive searches. The first covers all of a slice, and a difference that it finds exists in the
-#: slice. The others look for a small abstraction that suffices for the proof: of the slice as it is, and of the
-#: simplified slice.
+#: ABC commands of successive searches. The first search covers all of a slice, so that a difference that the search
+#: finds exists in the slice. The other two look for a small abstraction that suffices for the proof: an abstraction of
+#: the slice, or of the simplified slice.
 _SEARCHES = (
     "strash; bmc3 -F 12 -T {seconds}; scorr; dc2; pdr -T {seconds}; iprove",
     "strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
     "strash; scorr; dc2; &get; &gla -F 150 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
 )
-#: Number of cycles that short slices reach back, ABC commands of their search, which is the first one, and maximum
-#: number of claims for which it is tried.
+#: First search, which uses short slices: number of cycles that a short slice reaches back, ABC commands, and maximum
+#: number of claims for which this search is tried.
 _DEPTH, _SHORT, _MOST_CLAIMS = 2, "strash; scorr; dc2; pdr -T {seconds}; iprove", 1000
-#: Share of the time limit of a proof that each search of a single claim may use.
+#: Fraction of a proof's time limit that each of the :data:`_SEARCHES` may use for a single claim.
 _SHARES = (0.125, 0.25, 1)
 #: ABC commands for a bounded search for an input sequence that reveals the fault. An instruction of a small array takes
 #: about ninety cycles.
@@ -81,7 +81,7 @@ _RUN = "strash; bmc3 -F 128 -T {seconds}; iprove"
 _OF_A_CASE = "strash; iprove"
 #: ABC's messages for a proved claim; the last message is printed if the claim is trivial.
 _PROVED = ("Property proved", "UNSATISFIABLE", "Sequential miter is trivially UNSAT")
-#: ABC's messages for a difference.
+#: ABC's messages for a claim that is false for some inputs.
 _DIFFERS = ("was asserted in frame", "SATISFIABLE")
 #: Text in the Yosys command of a fault at the enable input of a register. Such a fault disappears when registers are
 #: replaced by wires.
@@ -109,7 +109,7 @@ def settled(
 
 
 class _Proofs:
-    """Proofs of the faults of a design. Each graph with all faults is made when the first proof needs it."""
+    """Equivalence proofs for all faults of a design. Each and-inverter graph is made when a proof first needs it."""
 
     def __init__(
         self, top: str, faults: Sequence[Fault], place: Path, timeout: float, pipeline: Pipeline | None, box: str
@@ -119,7 +119,7 @@ class _Proofs:
         part = box or unit_of(top)
         has_part = f"module \\{part}\n" in (place.parent / FLAT).read_text(encoding="utf-8")
         closed = [_CLOSED.format(top=top, part=part)] if has_part else []
-        #: Yosys commands that prepare the netlists to try, in this order.
+        #: Yosys commands that prepare the netlist of each proof attempt, in the order of the attempts.
         self._attempts = closed if closed and box else [*closed, _WHOLE]
         if pipeline and not is_balanced(flat_module(f"../{FLAT}", top, place), pipeline.enable):
             self._pipeline = None
@@ -146,7 +146,7 @@ class _Proofs:
         return Verdict.EQUIVALENT
 
     def _by_slices(self, fault: Fault, prepare: str) -> Verdict:
-        """Decide whether the fault changes an output, by one proof for each structure of a slice.
+        """Decide whether the fault changes an output, with one proof for all slices of equal structure.
 
         With the units flattened into an array, slices are too large if every register may differ.
         """
@@ -162,7 +162,7 @@ class _Proofs:
         return Verdict.TOLD_APART if verdict is Verdict.TOLD_APART else Verdict.UNDECIDED
 
     def _are_proved(self, slices: Slices, claims: Sequence[Claim]) -> bool:
-        """Return whether the searches prove all claims: one search all of them together, or any search each."""
+        """Return whether all claims are proved, either together by one search, or each claim by some search."""
         if len(claims) <= _MOST_CLAIMS:
             short = self._search(slices, claims, _SHORT, self._timeout, depth=_DEPTH)
             if short is Verdict.EQUIVALENT:
@@ -170,7 +170,7 @@ class _Proofs:
         chosen = slices.representatives(claims)
         together = self._search(slices, chosen, _SEARCHES[0], self._timeout / 2)
         if together is Verdict.TOLD_APART:
-            # Slices of equal structure may differ in the larger assumptions.
+            # Slices of equal structure may differ in large assumptions, which the preceding search leaves out.
             together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2, all_assumed=True)
             return together is Verdict.EQUIVALENT
         return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in chosen)
@@ -193,7 +193,7 @@ class _Proofs:
         all_assumed: bool = False,
         depth: int | None = None,
     ) -> Verdict:
-        """Search for a proof of the claims and for a difference."""
+        """Search for a proof of the claims, and for inputs that make a claim false."""
         slices.write(self._place / "slice.aig", claims, fixed or {}, all_assumed=all_assumed, depth=depth)
         limited = commands.format(seconds=max(1, int(seconds)))
         try:
@@ -205,7 +205,7 @@ class _Proofs:
         return Verdict.TOLD_APART if any(words in printed for words in _DIFFERS) else Verdict.UNDECIDED
 
     def _design(self, prepare: str) -> tuple[Graph, Slices]:
-        """Return the graph with all faults, prepared by some Yosys commands; it is made at the first call."""
+        """Return the and-inverter graph with all faults after the Yosys commands `prepare`, made at the first call."""
         if prepare not in self._designs:
             names = {fault.number: f"fault_{fault.number}" for fault in self._faults}
             insert = "".join(f"{fault.command} -ctrl {names[fault.number]} 1 1\n" for fault in self._faults)

@@ -15,7 +15,7 @@ INPUT = -1
 
 
 class Graph:
-    """And-inverter graph of a design. Two lists have the fanins of each node.
+    """And-inverter graph of a design. The lists `first` and `second` have the fanins of each node.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Graph:
                 yield [int(word) for word in data[place:end].split()]
                 place = end + 1
 
-        #: Number of the first register and of the first AND gate.
+        #: Node numbers of the first register and of the first AND gate.
         self.registers, self.gates = inputs + 1, inputs + latches + 1
         #: For each node, the literal at the first input of an AND gate or at the data input of a register.
         self.first = [INPUT] * self.registers
@@ -54,7 +54,7 @@ class Graph:
         self.outputs = [literal for (literal,) in lines(outputs)]
         self.assumptions = [literal for (literal,) in lines(constraints)]
         place = self._read_gates(data, place, gates)
-        #: Input nodes by name and bit.
+        #: Input nodes. Keys: name and bit number of the input.
         self.inputs = {}
         for line in names.read_text(encoding="utf-8").splitlines():
             kind, number, bit, name = line.split(maxsplit=3)
@@ -62,7 +62,7 @@ class Graph:
                 self.inputs[name, int(bit)] = int(number) + 1
 
     def _read_gates(self, data: bytes, place: int, count: int) -> int:
-        """Read the AND gates, which AIGER stores as differences of literals, seven bits a byte."""
+        """Read the AND gates, which AIGER stores as differences of literals, with seven bits in each byte."""
         first, second = self.first, self.second
         for literal in range(2 * self.gates, 2 * (self.gates + count), 2):
             for fanin in (first, second):
@@ -76,12 +76,12 @@ class Graph:
         return place
 
     def __len__(self) -> int:
-        """Return the number of nodes."""
+        """Return the number of nodes of the graph."""
         return len(self.first)
 
     @cached_property
     def readers(self) -> list[list[int]]:
-        """For each node, the registers and AND gates that it feeds."""
+        """For each node, the registers and AND gates that the node feeds."""
         result: list[list[int]] = [[] for _ in self.first]
         for fanin in (self.first, self.second):
             for node, literal in enumerate(fanin):
@@ -90,7 +90,7 @@ class Graph:
         return result
 
     def behind(self, node: int, cycles: int | None) -> list[int]:
-        """Return all nodes that a node can affect within a number of cycles, or ever if it is None, in ascending order.
+        """Return, in ascending order, all nodes that a node can affect within `cycles` cycles; None means no limit.
 
         The cycle of the change itself is cycle 0, so that registers are affected in cycle 1 at the earliest.
         """
@@ -106,7 +106,7 @@ class Graph:
         return sorted(reached)
 
     def conjuncts(self, literal: int) -> list[int]:
-        """Return literals whose conjunction is the given literal, as many as the tree of AND gates has."""
+        """Return literals whose conjunction is the given literal: the leaves of the literal's tree of AND gates."""
         result, pending = dict[int, None](), [literal]
         while pending:
             if (one := pending.pop()) & 1 or one >> 1 < self.gates:

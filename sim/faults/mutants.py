@@ -1,4 +1,4 @@
-"""Single faults in a design, drawn with Yosys' ``mutate``, in one netlist with a port that activates one of them."""
+"""Single faults in a design, drawn with Yosys' ``mutate``, in one netlist with a port that activates one fault."""
 
 import json
 import zlib
@@ -23,7 +23,7 @@ TOP = "bench"
 #: Name of the input port that selects the active fault; at zero, no fault is active.
 SELECT = "active_fault"
 _SELECT_BITS = 16
-#: Number of faults requested from Yosys, larger than the number of possible faults of any design, to list all.
+#: Number of faults requested from Yosys: more than any design can have, so that Yosys lists all possible faults.
 _EVERY = 10**8
 #: Yosys commands that flatten the design, convert tables, wide multiplexers and memories to logic, and remove logic
 #: without effect on outputs, where a fault would change nothing.
@@ -32,14 +32,14 @@ _FLATTEN = (
     "memory_map\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
 )
 _KEEP = "setattr -mod -set keep_hierarchy 1 {}\n"
-#: Value for a component's list of submodules: the component has all cells that belong to no other component.
+#: Special list of submodules of a component: the component has all cells that belong to no other component.
 REST = ()
-#: Key for the list of submodules in which no faults are injected.
+#: Key of the argument `components` of :func:`mutated` for the submodules in which no faults are injected.
 UNTOUCHED = ""
 #: Text in the Yosys command of a fault at a clock port; such faults are excluded, since a simulation without delays
 #: cannot detect an inverted clock.
 _CLOCK = " -port CLK "
-#: Each component has at least 1/4 of an equal share of the faults, even if its area is smaller.
+#: Divisor of the minimum share of faults: each component gets at least 1/4 of an equal share, whatever its area.
 _LEAST = 4
 #: Yosys commands that put each component into a module of its own, map it to gates and estimate its transistor count.
 _GATES = "submod\ndffunmap\ntechmap\nopt_expr\nopt_clean\ntee -q -o areas.json stat -tech cmos -json\n"
@@ -65,7 +65,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Netlist:
-    """Netlist of a design with injected faults, of which an input port activates one."""
+    """Netlist of a design with injected faults; an input port activates one fault at a time."""
 
     verilog: str  #: Verilog of the design with all faults and the port that selects the active fault
     faults: tuple[Fault, ...]  #: Injected faults, in the order of their numbers
@@ -78,7 +78,7 @@ class Netlist:
         The C++ driver is that of :func:`~sptc.sim.engine.driver.driver` for the file `source`, `constants` and `ports`.
         """
         library = folder / "model.so"
-        # The configuration of the design replaces the empty one of the driver of faults.
+        # The header ``configuration.h`` for `source` replaces the header for ``faults.cpp``.
         sources = {**driver("faults.cpp", {}), **driver(source, constants, top=TOP, ports=ports)}
         compile_library(self.verilog, TOP, sources, library, optimisation=("-O1",))
         return load_library(library)
@@ -94,7 +94,7 @@ def mutated(
     *,
     whole: str = "",
 ) -> Netlist:
-    """Insert `count` single faults into a design; the number of faults per component is proportional to its area.
+    """Insert `count` single faults into a design; each component gets faults in proportion to its area.
 
     Each component gets at least a quarter of an equal share, but no more faults than Yosys lists for it; a component
     without cells raises a `BackendError`. Within a component all cells are equally likely, whatever their width, so
@@ -108,8 +108,8 @@ def mutated(
     # List all faults and draw from the list: Yosys 0.70 may not terminate if fewer faults are requested than exist.
     lists = [f"select {of_one}\nmutate -list {_EVERY} -o {name}.txt\nselect -clear\n" for name, of_one in cells.items()]
     keep = _KEEP.format(whole) if whole else ""
-    # Yosys stops if a path selects no cells, for example of a renamed submodule. :func:`_areas` reports a component
-    # without any cells.
+    # Yosys stops if a path selects no cells, for example the path of a renamed submodule. :func:`_areas` reports a
+    # component without any cells.
     several = (paths for name, paths in components.items() if paths != REST and (name == UNTOUCHED or len(paths) > 1))
     paths = [path for paths in several for path in paths]
     exist = [f"select -assert-any {_cells_of(path, top)}\n" for path in paths]
@@ -134,7 +134,7 @@ def _drawn(areas: Mapping[str, int], count: int, seed: int, folder: Path) -> tup
 
 
 def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, str]:
-    """Return the Yosys selection of each component's cells; a cell of two components belongs to the first component."""
+    """Return the Yosys selection of each component's cells; a cell that two components select belongs to the first."""
     claimed = _cells_of("assumption", top)
     selections = {}
     for name, paths in sorted(components.items(), key=lambda item: item[1] == REST):

@@ -47,11 +47,11 @@ class Regression(Protocol):
     netlist: Netlist
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Return the number of vectors, steps or items before the fault is detected, None if it is not detected."""
+        """Return the number of vectors, steps or items before the fault is detected, or None if it is not detected."""
 
 
 def regression(settings: Settings, faults: int, seed: int, folder: Path, program: Any = None) -> Regression:
-    """Insert faults into a top module, build it in a folder, and draw its test vectors.
+    """Insert faults into a top module, build the module in a folder, and draw its test vectors.
 
     The settings give the number of input vectors per component, or of steps, tiles or instructions of the top module. A
     warpgroup and a CTA require a test program instead: a list of :class:`~sptc.sim.benches.warpgroup_items.Job`, or
@@ -136,7 +136,7 @@ class _Row:
         self._row = RowModel(self.netlist.compiled(folder, "row.cpp", row_constants(config)))
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the steps on the row; return the number of steps until the fault is detected, None if it is not."""
+        """Run steps on the row; return the number of steps until the fault is detected, None if it is not detected."""
         self._row.select_fault(fault.number if fault else 0)
         start = entered = 0
         for look in chain(_LOOKS, repeat(_LOOKS[-1])):

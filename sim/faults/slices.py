@@ -18,8 +18,9 @@ claims of their own, and the registers belong to the logic in front. The fewer r
 the proof, but a fault may change the state of a register without any effect on the outputs.
 
 A *short* slice has only the registers in front that an output bit depends on within a few cycles. Registers further in
-front are inputs of any value. This makes it small. A claim that holds there also holds in the design. All claims about
-a fault are then proved, not one of each structure: a register may be an input for one claim and state for another.
+front are inputs of any value, which makes the slice small. A claim that holds in a short slice also holds in the
+design. With short slices, all claims about a fault are proved, not one of each structure: a register may be an input
+for one claim and state for another.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,28 +32,29 @@ from .graph import INPUT, Graph, packed
 
 __all__ = ["Claim", "Slices"]
 
-#: Minimum number of readers of a shared node.
+#: A node that feeds at least this many registers and AND gates is shared: equal slices read the same shared nodes.
 _MANY_READERS = 100
-#: Maximum number of nodes that an assumption of a slice depends on. Larger assumptions compare whole words.
+#: Maximum number of nodes that an assumption in a slice depends on. Larger assumptions, which compare whole words, are
+#: left out of most slices.
 _LARGEST_ASSUMPTION = 5000
 
 
 class Claim(NamedTuple):
-    """Literals of one bit without and with the fault, which the claim says are equal in every cycle."""
+    """Claim that one bit is equal without and with the fault in every cycle, as a pair of literals for the bit."""
 
     right: int
     faulty: int
 
 
 class Slices:
-    """Slices of a design with faults.
+    """Slices of a design with faults. A slice has only the logic on which a claim depends.
 
     Parameters
     ----------
     graph : Graph
         The design. Each fault is activated by an input of one bit.
     faults : mapping of int to str
-        Number of each fault, and name of the input that activates it.
+        Number of each fault, and name of the input that activates the fault.
     """
 
     def __init__(self, graph: Graph, faults: Mapping[int, str]) -> None:
@@ -60,10 +62,10 @@ class Slices:
         self._activates = {number: graph.inputs[name, 0] for number, name in faults.items()}
         self._constants = {*self._activates.values(), 0}
         self._active = 0
-        #: Nodes behind the fault, and for each of them the node of the copy with the fault.
+        #: Nodes that the fault can affect, and for each of these nodes its copy with the fault.
         self._originals: list[int] = []
         self._copies: dict[int, int] = {}
-        #: All assumptions, and those of every slice.
+        #: All assumptions of the design, and the small assumptions, which every slice contains.
         self._all_assumptions = [one for literal in graph.assumptions for one in graph.conjuncts(literal)]
         self._assumptions = [one for one in self._all_assumptions if len(self._cone([one])) <= _LARGEST_ASSUMPTION]
         nodes = range(graph.registers, len(graph))
@@ -71,10 +73,10 @@ class Slices:
         self._shared = self._cone(read_by_many + self._assumptions)
 
     def claims_about(self, number: int, cycles: int | None) -> list[Claim]:
-        """Select a fault, and return claims that together mean that it has no effect.
+        """Select a fault, and return claims that together state that the fault has no effect.
 
         The claims are about outputs, and about the next state of all registers that the fault does not affect within
-        the given number of cycles. With 0 cycles, no register may differ; with None, every register may.
+        `cycles` cycles. If `cycles` is 0, no register may differ; if `cycles` is None, every register may differ.
         """
         graph = self._graph
         self._active = self._activates[number]
@@ -86,7 +88,7 @@ class Slices:
         return [claim for claim in claims if claim.right != claim.faulty]
 
     def representatives(self, claims: Iterable[Claim]) -> list[Claim]:
-        """Return one claim about the selected fault for each structure of a slice, the rarest structure first."""
+        """Return one claim about the selected fault for each distinct slice structure, the rarest structure first."""
         groups: dict[bytes, list[Claim]] = {}
         for claim in claims:
             groups.setdefault(self._structure(claim), []).append(claim)
@@ -101,7 +103,7 @@ class Slices:
         all_assumed: bool = False,
         depth: int | None = None,
     ) -> None:
-        """Write an AIGER file whose only output is 1 in a cycle in which one of the claims is false.
+        """Write an AIGER file whose only output is 1 in every cycle in which some claim is false.
 
         `fixed` has the values of input nodes that are constants. If `all_assumed` is false, only assumptions about a
         few nodes are written, and if `depth` is not None, the slice is short: then a difference may not occur in the
@@ -113,7 +115,8 @@ class Slices:
         nodes = self._cone(literals, ends) - fixed.keys()
         registers = sorted(node for node in nodes - ends if self._is_register(node))
         inputs = sorted(node for node in nodes if node in ends or not self._literals(node))
-        # Copies have larger numbers than all originals, so that every gate has a larger number than its fanins.
+        # Copies with the fault have larger numbers than all original nodes, so that the number of every gate is larger
+        # than the numbers of its fanins.
         gates = sorted(nodes - {*registers, *inputs})
         numbers = {node: number for number, node in enumerate([*inputs, *registers, *gates], 1)}
 
@@ -151,7 +154,7 @@ class Slices:
         return 2 * self._copies.get(node, node) | literal & 1
 
     def _literals(self, node: int) -> tuple[int, ...]:
-        """Return the literals at the inputs of a gate or register, of which either copy may be meant."""
+        """Return the literals at the inputs of a gate or register, which is a node of the design or a faulty copy."""
         graph, original = self._graph, self._original(node)
         fanins = tuple(one for one in (graph.first[original], graph.second[original]) if one != INPUT)
         return fanins if original == node else tuple(self._faulty(one) for one in fanins)
@@ -163,7 +166,7 @@ class Slices:
     def _ends(self, literals: Iterable[int], depth: int | None) -> frozenset[int]:
         """Return the registers at which a slice ends: those that are more than `depth` cycles in front of literals.
 
-        Registers that the selected fault can affect are not among them.
+        Registers that the selected fault can affect are not included.
         """
         if depth is None:
             return frozenset()
@@ -189,7 +192,7 @@ class Slices:
         return frozenset(ends)
 
     def _cone(self, literals: Iterable[int], ends: frozenset[int] = frozenset()) -> set[int]:
-        """Return all nodes on which literals depend, also through registers but those in `ends`, without constants."""
+        """Return all nodes except constants on which literals depend; dependencies end at the registers in `ends`."""
         reached, pending = set[int](), [literal >> 1 for literal in literals]
         while pending:
             node = pending.pop()
@@ -199,7 +202,7 @@ class Slices:
         return reached
 
     def _original(self, node: int) -> int:
-        """Return the node of the design of which a node is a copy, or the node itself."""
+        """Return the original node of the design if `node` is a faulty copy, otherwise `node` itself."""
         return node if node < len(self._graph) else self._originals[node - len(self._graph)]
 
     def _structure(self, claim: Claim) -> bytes:

@@ -1,4 +1,4 @@
-"""Fault regression of tensor cores and warps, with gaps between items, stalls of results, and resets."""
+"""Fault regression of cores (arrays of units) and warps, with gaps between items, stalls of results, and resets."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -30,12 +30,12 @@ _RARE = {CycleBits.MEET: 0.05, CycleBits.MEET_RESET: 0.02}
 
 
 class StreamRegression:
-    """Fault regression of a tensor core or a warp."""
+    """Fault regression of a core (array of dot-product units) or a warp."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng, config, arch = np.random.default_rng(seed), settings.config, settings.arch
         component: Core | Warp
-        # Parts that a regression of their own covers have no faults: the decoders of a core, and the core of a warp.
+        # Submodules that another fault regression covers get no faults: a core's decoders, and the core of a warp.
         if settings.top == "core":
             component, items = Core(config, TAG, unit_instance(TOP)), tiles(config, arch, rng)
             pace, cycles_per_item = 1, 2
@@ -73,7 +73,7 @@ def joined(payloads: Iterable[int], bits: int) -> NDArray[np.uint32]:
 def stream_pattern(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
     """Return random events for each cycle: gaps before items and accumulators, stalls of results, and resets.
 
-    `pace` is the number of cycles of an item.
+    `pace` is the number of cycles that an item takes.
     """
     patterns = random_pattern(rng, pace=pace, resets=True), random_pattern(rng, pace=pace)
     bits = [

@@ -36,7 +36,7 @@ __all__ = ["WarpgroupRegression"]
 _CORES = "design.tensor_cores"
 #: Number of distinct ``mma`` instructions in the test, which are offered in turn.
 _BESIDE = 64
-#: Number of cycles after the last result in which all groups complete.
+#: Number of cycles within which all commit groups complete after the last result.
 _TAIL = 64
 #: Components with their submodules. No faults are injected into warps, which their own regression covers, nor into the
 #: life-cycle checker, which only raises flags and has its own tests.
@@ -69,7 +69,7 @@ class WarpgroupRegression:
         busy = _with_long_stalls(rng, _with_more_offers(rng, pattern), pace)
         self._arrays = self._instructions(beside, registers, busy)
         grouped = [*commands(iter(_shortest_first(jobs)), rng, many_groups=True)]
-        #: Work of three runs. In the second and third, many instructions and commit groups are in flight.
+        #: Work of three runs. In the second and the third run, many instructions and commit groups are in flight.
         self._works = [
             self._work(issued, pattern, registers, pace),
             self._work(grouped, busy, registers, pace),
@@ -79,7 +79,7 @@ class WarpgroupRegression:
             self._record(work)
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the commands; return the number of accumulator panels accepted before a violation, None without one.
+        """Run the commands; return the number of accumulator panels accepted before a violation, None if there is none.
 
         A fault also shows in outputs that differ in any cycle from those without the fault.
         """
@@ -93,7 +93,7 @@ class WarpgroupRegression:
         return None
 
     def _record(self, work: CWork) -> None:
-        """Run the commands without a fault; end later runs after as many cycles, and record a hash of all outputs."""
+        """Run the commands without a fault; record the length of the run, and a hash of all outputs in each cycle."""
         self._run(work, compares=False)
         accepted, ended = zip(*((one.taken, one.done) for one in work.commands[: work.count]), strict=True)
         assert min(accepted) >= 0, "the run is too short for its commands"
@@ -102,7 +102,7 @@ class WarpgroupRegression:
         self._run(work, compares=False)
 
     def _run(self, work: CWork, *, compares: bool) -> str:
-        """Run the commands; return the violated rule, empty for none."""
+        """Run the commands; return the rule that the hardware violates, or an empty text."""
         work.compares = compares
         for array in self._arrays:
             array.issued = array.answered = 0
@@ -160,7 +160,7 @@ class WarpgroupRegression:
 
 
 def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return random ``mma`` events per cycle: acceptance of results, and offers to a tensor core, even without room.
+    """Return random ``mma`` events per cycle: acceptance of results, and offers to a tensor core, which may be full.
 
     An ``mma`` that waits behind a stalled result keeps its array busy, so no ``mma`` is offered for two thirds of the
     time.
@@ -192,7 +192,7 @@ def _with_more_offers(rng: np.random.Generator, pattern: NDArray[np.uint16]) -> 
 
 
 def _with_long_stalls(rng: np.random.Generator, pattern: NDArray[np.uint16], pace: int) -> NDArray[np.uint16]:
-    """Return a pattern in which results of panels and of each core's ``mma`` also wait for many cycles at a time.
+    """Return a pattern in which results of ``wgmma`` and of ``mma`` on each core also wait for many cycles at a time.
 
     Many instructions are then in flight, and results of a panel wait behind those of an ``mma`` on one tensor core.
     """

@@ -144,7 +144,7 @@ def test_which_top_executes_what() -> None:
     assert all(tops_of(i, "sm_90") == ("warpgroup",) for i in every_instruction("wgmma"))
 
 
-ON_A_ROW = r"use back end 'rtl', a dot-product unit with metadata decoder: no top-level module executes it$"
+ON_A_ROW = r"use back end 'rtl', a single dot-product unit: no top-level module executes the instruction$"
 
 
 def test_what_a_top_does_not_execute(rng: Random) -> None:

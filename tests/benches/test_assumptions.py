@@ -88,7 +88,7 @@ def test_vectors_of_components_may_come(rng: Random) -> None:
     vectors = [[int(columns[port.name][number]) for port in inputs] for number in range(100)]
     assert kept(design, [port.value for port in inputs], vectors)
     names = [port.name for port in inputs]
-    codes = {}  # for each port of element or result formats, by index: a code that is not defined
+    codes = {}  # keys: indices of ports for element or result formats; values: an undefined code of the port
     for name, bench in benches.items():
         codes |= {names.index(f"{name}__{port}"): len(TINY.elements) for port in bench.codes}
         if isinstance(bench.component, RoundStage):

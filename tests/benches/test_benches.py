@@ -55,7 +55,7 @@ def test_on_icarus(bench: Callable, seed: int) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("top", ITEMS)
 def test_a_datapath(bench: Callable, seed: int, rng: np.random.Generator, top: str) -> None:
-    """Cores and warps are tested on one of two presets, from which the others differ mostly in the bytes per step."""
+    """Cores and warps are tested on one of two presets; other presets differ mostly in the number of bytes per step."""
     presets = DATAPATHS if top in ("components", "row") else ["tiny", "rtx-blackwell"]
     for preset in rng.choice(presets, len(presets) // 2, replace=False).tolist():
         assert bench(preset, top, ITEMS[top]).run(seed) == [], preset

@@ -14,7 +14,7 @@ from sptc.sim.benches.components import component_benches
 from sptc.sim.benches.directed import DotProduct, directed_operands, dot_products
 from sptc.verify.directed import directed_matrices
 
-#: Some components only serve to find which vectors fit their ports, and are never elaborated.
+#: Ignore warnings about components that are created only to compare their ports with vectors.
 pytestmark = [pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable"), pytest.mark.usefixtures("collect")]
 VECTORS = [(vector["component"], vector["ports"]) for vector in directed._stored()["components"]]
 

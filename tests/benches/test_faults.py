@@ -134,7 +134,7 @@ def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.bench
 def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
-    """The fault-free design passes. Most faults are detected; all others but at most one provably change nothing."""
+    """The fault-free design passes. Most faults are detected; all others but at most one provably change no output."""
     settings = Settings("hopper", "warpgroup", 60)
     jobs = [*islice(random_warpgroup_jobs(settings.config, np.random.default_rng(seed)), 60)]
     of_top = regression(settings, 12, seed, tmp_path, jobs)
@@ -200,7 +200,7 @@ def test_proofs(tmp_path: Path, command: str, same: bool) -> None:
     ],
 )
 def test_proofs_around_a_multiplier(tmp_path: Path, command: str, same: bool) -> None:
-    """The faulty cell drives a multiplier. No solver can decide this in time unless the multiplier is a black box."""
+    """The faulty cell drives a multiplier. No solver ends this proof in time unless the multiplier is a black box."""
     part, whole, product = Module(), Module(), Signal(23, name="product")
     x, a, b = Signal(24, name="x"), Signal(24, name="a"), Signal(24, name="b")
     part.d.comb += product.eq(x[1:13] * x[13:])
@@ -259,7 +259,7 @@ def written_word(assumed: int) -> str:
 def test_bits_with_different_assumptions_are_proved_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assumed: int, verdict: Verdict, largest: int
 ) -> None:
-    """Without writes, only bits that an assumption keeps zero are right, also if it is too large for a slice."""
+    """Without writes, only bits that an assumption keeps zero are right, even if a slice omits the assumption."""
     monkeypatch.setattr(slices, "_LARGEST_ASSUMPTION", largest)
     mutated(written_word(assumed), "bench", {"whole": REST}, 1, 0, tmp_path)
     fault = fault_at(tmp_path, "or", "const0 -port Y -portbit 0")
@@ -267,7 +267,7 @@ def test_bits_with_different_assumptions_are_proved_apart(
 
 
 def test_one_bit_of_a_word_is_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the eight claims about a word, the search of whole slices needs one, because they differ only in the data."""
+    """The search of whole slices proves one of eight claims about a word, since the claims differ only in the data."""
     counts, write, answers = [], slices.Slices.write, ["Networks are UNDECIDED.", "UNSATISFIABLE"]
 
     def observed(self: slices.Slices, path: Path, claims: list[slices.Claim], *arguments: Any, **options: Any) -> None:
@@ -315,7 +315,7 @@ def test_short_slices_have_few_registers(
 @pytest.mark.regression
 @pytest.mark.parametrize("top", [top for top in ITEMS if top != "row"])
 def test_a_detected_fault_is_not_equivalent(injected: Callable, top: str) -> None:
-    """The first proof of a detected fault that ends in time gives a counterexample. For rows, see test_pipelines.py."""
+    """The first proof that ends in time gives a counterexample for a detected fault. test_pipelines.py tests rows."""
     of_top, folder = injected(top)
     killed = [fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is not None]
     verdicts = (settled(TOP, [fault], folder, 60)[fault] for fault in killed[:: max(1, len(killed) // 8)])
@@ -337,7 +337,7 @@ def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pyte
 
 
 def answers(folder: Path, file: str, selected: Iterable[str]) -> list[str]:
-    """Return the outputs of :data:`ABSORBED` in Yosys for all `a` and three `b`: a text for each selected fault."""
+    """Evaluate :data:`ABSORBED` in Yosys for all values of `a` and three of `b`; return its outputs for each fault."""
     every = product(selected, range(16), (0, 6, 9))
     evaluated = "".join(f"eval -set a {a} -set b {b} {select} -show y\n" for select, a, b in every)
     result = run_yosys(folder, f"read_verilog {file}\nhierarchy -top bench\nproc\nopt_clean\n{evaluated}")

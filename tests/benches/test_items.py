@@ -111,7 +111,7 @@ def test_the_largest_products(instruction: Instruction, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("recipe", "least"), [("_enlarge", 2), ("_bring_near", 20)])
 def test_share_of_extreme_blocks(recipe: str, least: int, monkeypatch: pytest.MonkeyPatch, rng: Random) -> None:
-    """About one block in 20 has products of the largest magnitude; one float block in 5 has nearly special elements."""
+    """A block has the largest products with probability 1/20; a float block has nearly special elements with 1/5."""
     made = 0
 
     def counted(*_: object) -> None:

@@ -22,7 +22,7 @@ ITEMS = 20
 
 
 class Nonsense(wiring.Component):
-    """Faulty component with stream ports: all results are zero, or, if `mute` is set, it hangs after one item."""
+    """Faulty component with stream ports: all results are zero, or, with `mute`, the component hangs after one item."""
 
     def __init__(self, like: wiring.Component, mute: bool) -> None:
         super().__init__(like.signature)
@@ -74,7 +74,7 @@ def test_failures_of_a_run(tmp_path: Path) -> None:
     written[:] = [RESULTS]
     assert bench.run(0) == [Failure("wrong", "the result is 0x0"), Failure("broken", "no such port")]
     written[:] = ["<testsuites/>"]
-    with pytest.raises(BackendError, match="no test of the bench of row matches 'x'"):
+    with pytest.raises(BackendError, match="the bench of row has no test that matches 'x'"):
         bench.run(0, test="x")
 
 

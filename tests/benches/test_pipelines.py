@@ -124,7 +124,7 @@ def test_what_is_no_pipeline_is_not_taken_for_one(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_every_fault_of_a_row_is_decided(tmp_path: Path, seed: int) -> None:
-    """No drawn fault of a row is undecided, because every proof is easy once the control word is fixed."""
+    """Every drawn fault of a row is decided, because each proof is easy once the control word is fixed."""
     settings = Settings("tiny", "row", 1)
     netlist = faulty_row(settings.config, settings.arch, 24, seed, tmp_path)
     pipeline = step_pipeline(settings.config, settings.arch, row_step_layout(settings.config))

@@ -59,8 +59,8 @@ def test_what_is_under_way() -> None:
         ("changed", [cycle(taken=True), cycle(result=0x100, ready=False), cycle(result=0x1100, ready=False)]),
         ("no result for 6 cycles with 1 items", [cycle(taken=True), *[cycle()] * 6]),
         ("no result for 6 cycles", [cycle(taken=True)] * 7),  # items are accepted without results
-        ("has not been taken for 6 cycles", [cycle(waits=True)] * 6),
-        ("has not been taken for 6 cycles", [cycle(waits=True), cycle(ready=False, waits=True)] * 6),  # output stalls
+        ("was not accepted in 6 cycles", [cycle(waits=True)] * 6),
+        ("was not accepted in 6 cycles", [cycle(waits=True), cycle(ready=False, waits=True)] * 6),  # output stalls
     ],
 )
 def test_a_broken_rule(message: str, cycles: list[Cycle]) -> None:
@@ -111,7 +111,7 @@ def test_what_is_counted_of_a_core() -> None:
 
 
 def test_what_is_counted_of_a_warp() -> None:
-    """A warp has at most two instructions: one is issued, and results of one wait. Other states are illegal bins."""
+    """A warp has at most two instructions in flight: one is being issued, and results of the other wait."""
     coverage = StreamCoverage(PRESETS["tiny"], "warp")
     waits = cycle(waits=True)
     run = [RESET, cycle(taken=True), cycle(taken=True), waits, waits, cycle(result=0x100, waits=True), RESET]

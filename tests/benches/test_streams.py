@@ -57,7 +57,7 @@ def test_a_driver_follows_its_pattern(top: Any) -> None:
 
 
 def test_what_is_offered_stays(top: Any) -> None:
-    """An item is offered until it is accepted, whatever the pattern states. After a reset, it is offered again."""
+    """An item is offered until it is accepted, whatever the pattern states. A reset does not discard the item."""
     result = driven(top, [GO, GAP, STALL, RESET, GAP, GO], [False, False, False, True, True, True])
     assert [of_cycle for of_cycle, _ in result] == [
         (1, 1, 0), (1, 1, 0), (1, 0, 0), (0, 0, 1), (1, 1, 0), (1, 1, 0),
@@ -86,7 +86,7 @@ def test_draining_and_reactions_override_the_pattern(top: Any) -> None:
 
 
 def test_rare_events_are_forced(rng: np.random.Generator) -> None:
-    """One in twenty stalled results is followed by transfers, and one in fifty transfers or results by a reset."""
+    """Transfers follow a stalled result with probability 1/20; a reset follows a transfer or a result with 1/50."""
     waits = Cycle(False, False, False, True, False, 0)
     enters, leaves = Cycle(False, True, True, False, False, 0), Cycle(False, False, False, True, True, 0)
     idle = Cycle(False, True, False, False, True, 0)

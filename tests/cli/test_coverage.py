@@ -43,7 +43,7 @@ def test_bad_files_and_words(cli: CommandLine) -> None:
     good = write("good.json", [1, 1, 1, 0])
     Path("empty.json").write_text(Coverage().to_json())
     write("shape.json", [1, 1, 1], labels="abc")
-    merging = "shape.json cannot be merged with the files before it: group 'letters' of ... has other bins; "
+    merging = "shape.json cannot be merged with the files before it: group 'letters' of ... has different bins in "
     cli.refuses_each(
         ([good, "shape.json"], merging),
         (["empty.json"], "empty.json holds no coverage bins"),

@@ -1,4 +1,4 @@
-"""Directed cases for the tests of coverage. Each case is one output of one instruction."""
+"""Directed cases for the tests of functional coverage. Each case is one output of one instruction."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +32,7 @@ PRESET_OF = {F16: "tiny", HALF: "tiny", SPARSE: "tiny", BF16: "ampere", TF32: "a
 
 @dataclass(frozen=True)
 class Case:
-    """Operands of one output. Elements are zero by default. Numbers state values, strings state hexadecimal codes."""
+    """Operands of one output. Elements are zero by default. A number is a value, and a string is a hexadecimal code."""
 
     text: str
     a: dict[int, Any] = field(default_factory=dict)
@@ -41,11 +41,11 @@ class Case:
     nibbles: dict[int, int] = field(default_factory=dict)
     scale_a: dict[int, int] = field(default_factory=dict)
     scale_b: dict[int, int] = field(default_factory=dict)
-    preset: str = ""  #: Name of the datapath. If empty, `PRESET_OF` states the datapath of the instruction
+    preset: str = ""  #: Name of the datapath's preset. If empty, `PRESET_OF` has the preset for the instruction
 
 
 def code_of(fmt: Format, value: float | str) -> int:
-    """Return the code, in its container, of a number that the format represents exactly, or of a hexadecimal string."""
+    """Return the container with the code of a number that the format represents exactly, or of a hexadecimal string."""
     if isinstance(value, str):
         return int(value, 16)
     if fmt.name == "f16":

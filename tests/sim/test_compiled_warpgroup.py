@@ -34,7 +34,7 @@ SHORT = [i for i in WGMMA if i.n <= 32]
 MANY = 12
 #: Number of cycles from the last result of a group until the hardware accepts a wait for the group.
 SEEN = 2
-#: Instructions in a timed group, and number of groups. The first group is not timed.
+#: Number of instructions in a timed group, and number of groups. The first group is not timed.
 GROUP, GROUPS = 8, 6
 needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
 
@@ -136,7 +136,7 @@ def test_recordings(family: str) -> None:
 
 
 def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """Arrays that only return operands have all measured intervals, and arrays with dot-product units some of them."""
+    """Arrays that return hashes have all measured intervals; arrays with dot-product units have a few of them."""
     rows = recorded_cycles("wgmma-h200-2026-11-22.csv")
     for row in rows:
         check_row(echoing_warpgroup, row)
@@ -217,7 +217,7 @@ def operands_of(instruction: Instruction, rng: Random) -> HeldOperands:
 
 
 def with_result(instruction: Instruction, rng: Random) -> tuple[Any, np.ndarray]:
-    """Return an instruction with random operands, and the golden model's registers of D for it."""
+    """Return an instruction with random operands, and the registers of D that the golden model computes for them."""
     operands = operands_of(instruction, rng)
     codes = multiply(instruction, "sm_90", gather_warp(instruction, operands))
     d = to_registers(codes, accumulator_fragment(instruction))

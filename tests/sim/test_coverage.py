@@ -82,7 +82,7 @@ def test_exchange() -> None:
 
 
 def test_steps_of_no_instruction() -> None:
-    """A step with an invalid pair of formats counts only for legality; with undefined control codes, not at all."""
+    """A step with an invalid pair of formats counts only for legality; with undefined codes, a step does not count."""
     config, steps, results = built(Case(SPARSE, preset="ampere"))
     control = step_words(config).control.start
     mixed = steps.copy()
@@ -106,7 +106,7 @@ Elements = dict[int, int]
 def sample_integers(
     pair: str, a: Elements, b: Elements, c: int, clamped: bool = False, overflow: bool = False, wrong: int = 0
 ) -> tuple[set[str], bool]:
-    """Return the coverage events of a dense integer step, and whether coverage accepts the result computed here.
+    """Return the coverage events of a dense integer step, and whether coverage accepts the computed result.
 
     `c` is the exact accumulator. If it exceeds 32 bits, `overflow`, the overflow bit of the previous step, must be set.
     Bits of `wrong` are flipped in the result.
@@ -243,7 +243,7 @@ def test_scales_of_a_step(code: int, label: str) -> None:
 
 
 def test_causes_of_nan_beside_a_scale() -> None:
-    """A NaN scale counts as the cause of a NaN only if no other operand causes it, also if all products are zero."""
+    """A NaN scale counts as the cause of a NaN only if no other operand gives NaN, even if all products are zero."""
     assert reached(sample(Case(MXF8, scale_a={0: 255})), "ue8m0 NaN over a whole step") == {"zero products"}
     for case in (
         Case(MXF8, scale_a={0: 255}, scale_b={0: 255}),

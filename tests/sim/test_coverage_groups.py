@@ -97,7 +97,7 @@ def test_other_bins_do_not_merge_and_keys_are_unique() -> None:
     axes = (Axis("side", ("left", "right")), Axis("colour", ("red",)))
     longer = Group("tiny", "colours", "Somebody painted it.", axes)
     for other in (longer, group(reason="Sold out.")):
-        with pytest.raises(FileError, match="group 'colours' of configuration 'tiny' has other bins"):
+        with pytest.raises(FileError, match="group 'colours' of configuration 'tiny' has different bins"):
             ours.merge(Coverage([other]))
     assert len([*ours.merge(Coverage([group(configuration="ada")]))]) == 2
     with pytest.raises(AssertionError, match="two covergroups"):
@@ -111,7 +111,7 @@ def test_a_file_is_read_back_and_legible(tmp_path: Path, rng: Random) -> None:
             each.hits += rng.integers(0, 3, each.shape) * rng.integers(0, 1 << 40)
         before = path.stat().st_ino if path.exists() else None
         coverage.write(path)
-        assert path.stat().st_ino != before  # a new file, so that processes that read the old file are not disturbed
+        assert path.stat().st_ino != before  # a new file, so that processes which read the old file are not disturbed
         read = Coverage.read(path)
         assert read.to_json() == coverage.to_json()
         for each in coverage:
@@ -153,7 +153,7 @@ def test_the_table_and_its_percentages() -> None:
     assert "100.0" in Coverage([many]).table()
 
 
-#: Defects by name: function that changes the content of a coverage file and the first covergroup in it.
+#: Defects by name. Each function damages the content of a coverage file, or the first covergroup in the file.
 DAMAGES: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
     "one hit too few": lambda _, record: record["hits"][0].pop(),
     "negative hits": lambda _, record: record["hits"][0].__setitem__(0, -1),
@@ -183,7 +183,7 @@ def test_other_files() -> None:
         ("[" * 100_000, "not JSON"),
         ("[]", "JSON without the kind 'sptc coverage'"),
         ('{"kind": "a cake", "version": 1}', "JSON without the kind 'sptc coverage'"),
-        (Coverage().to_json().replace(f'"version": {VERSION}', '"version": 99'), "of version 99, not 1"),
+        (Coverage().to_json().replace(f'"version": {VERSION}', '"version": 99'), "of version 99, but sptc reads"),
         ('{"kind": "sptc coverage", "version": 1}', "damaged"),
         ('{"kind": "sptc coverage", "version": 1, "groups": 5}', "damaged"),
     ):

@@ -69,7 +69,7 @@ def test_every_mma_of_the_tiny_datapath_equals_the_golden_model(rng: Random) -> 
 
 
 def undefined(i: Instruction, operands: MatrixOperands) -> NDArray[np.bool_]:
-    """Return a mask of the chunks with an undefined nibble. It is empty for a dense instruction."""
+    """Return a mask of the chunks with an undefined nibble. The mask is empty for a dense instruction."""
     if not i.rule:
         return np.zeros((*operands.c.shape[:2], 0), np.bool_)
     return ~np.isin(operands.nibbles, [*i.rule.legal])

@@ -80,7 +80,7 @@ def test_other_control_words_use_the_general_row(rng: np.random.Generator, monke
 
 @needs_yosys
 def test_another_recipe_gives_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file name of a specialised library depends on the recipe, and that of the general library does not."""
+    """The file name of a specialised library depends on the recipe; the file name of the general library does not."""
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
     monkeypatch.setattr(libraries, "WORTH", 1)
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))

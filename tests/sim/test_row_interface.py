@@ -64,7 +64,7 @@ for _ in range(2):
 
 
 def say(script: str, argument: str, cache: Path | None = None) -> list[str]:
-    """Run a script in its own process, and return the lines that it prints."""
+    """Run a script in its own process, and return the lines that the script prints."""
     environment = os.environ if cache is None else {**os.environ, "SPTC_CACHE": str(cache)}
     words = [sys.executable, "-c", script, argument]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
@@ -99,7 +99,7 @@ def test_sources_that_change_during_a_process(edited: str, tmp_path: Path) -> No
     if edited == "later":
         say(_ASK, "tiny", tmp_path)
     before = {*tmp_path.glob("*.json")}
-    sentence = "the sources of the hardware have changed since this process started: start it again"
+    sentence = "source files of the hardware have changed since this process started: restart the process"
     assert say(_EDITED, edited, tmp_path) == [sentence] * 2
     # The folder `code` of the cache contains digests of sources.
     assert {path for path in tmp_path.iterdir() if path.suffix != ".lock" and path.name != "code"} == before

@@ -4,8 +4,8 @@
 
 #include "configuration.h"
 
-// The words of a step are the bitwise OR of the words of the output's row and those of its column. The accumulator is
-// the result of the previous step of the output.
+// The input words of a step are the bitwise OR of the words of the output's row and the words of its column. The
+// accumulator is the result of the previous step of the same output.
 struct Batch {
     size_t tiles, rows, columns;
     const uint32_t *row_words;     // input words of each row, [tiles][rows][step_words]

@@ -1,4 +1,4 @@
-// Driver of a stream component with one result per item. It offers items with gaps, stalls results, and resets the
+// Driver of a stream component with one result per item: offers items with gaps, stalls results, and resets the
 // component.
 #include "checks.h"
 #include "units.h"

@@ -1,5 +1,5 @@
-// Driver of the tensor cores of one CTA or of a pair of CTAs. It contains models of shared memory and tensor memory,
-// runs commands, and records the contents of tensor memory and cycle numbers.
+// Driver of the tensor cores of one CTA or of a pair of CTAs: models shared memory and tensor memory, runs commands,
+// and records the contents of tensor memory and cycle numbers.
 #include <cstring>
 #include <deque>
 
@@ -27,7 +27,7 @@ struct Work {
     int64_t cycles;       // maximum number of cycles of the run
     int64_t arrivals[2];  // number of arrived commits
     uint32_t *outputs;    // for each cycle, a hash of all outputs; null for none
-    int64_t compares;     // whether the outputs must have these hashes, instead of storing the hashes
+    int64_t compares;     // whether the hashes must equal those in `outputs`, instead of being stored
 };
 
 struct Cta : Top {
@@ -152,7 +152,7 @@ const char *Cta::follow(Work &work, int64_t cycle, bool &moved) {
     return nullptr;
 }
 
-// Return a hash of all outputs, without those that are undefined in this cycle.
+// Return a hash of all outputs that are defined in this cycle.
 uint32_t Cta::outputs(uint32_t hash) const {
     hash = fold(hash, ports.i_ready | ports.arrive << 1 | ports.waits << 2 | ports.pending << 3);
     hash = fold(hash, ports.memory_read | ports.tensor_read << 1 | ports.accumulators_read << 2);
@@ -204,7 +204,7 @@ extern "C" const char *cta_run(void *const *handles, Work *work) {
             hash = ctas[which]->outputs(hash);
         }
         if (work->outputs && !work->compares) work->outputs[cycle] = hash;
-        if (work->compares && work->outputs[cycle] != hash) return "has other outputs in a cycle than before";
+        if (work->compares && work->outputs[cycle] != hash) return "has outputs that differ from the recorded run";
         if (moved)
             last_transfer = cycle;
         else if (cycle - last_transfer > patience)

@@ -1,5 +1,5 @@
-// Driver of a warpgroup: offers commands, accumulators and mma instructions, and records results and cycle numbers. It
-// contains a model of shared memory, which returns data in the next cycle, and the registers that hold accumulators.
+// Driver of a warpgroup: offers commands, accumulators and mma instructions, and records results and cycle numbers. The
+// driver models shared memory, which returns data in the next cycle, and the registers that hold accumulators.
 #include "checks.h"
 #include "hash.h"
 #include "units.h"
@@ -91,7 +91,7 @@ class Run {
     int32_t panel_read, panel_written;
     bool offers, offers_c, alone;
     int offered, turn = 0;  // offered: array that gets the offered mma, or -1; turn: array to try first
-    // Whether shared memory was read in the previous cycle, and the addresses of this read.
+    // Whether shared memory was read in the previous cycle, and the addresses of that read.
     bool reads;
     uint32_t addresses[rows];
     // Expected results of commands, and of the mma instructions of each array.
@@ -99,7 +99,7 @@ class Run {
     Results<warp_words * 4> of_mma[warps];
     std::deque<int64_t> marks;  // for each pending group: number of multiplications to finish before it completes
     int64_t issued, finished, times_read, reads_due, since_alone, ready_alone;
-    int64_t since[warps], interval[warps];  // per array: cycles since its last mma started; cycles until it has room
+    int64_t since[warps], interval[warps];  // per array: cycles since its last mma, and cycles until the array has room
     Waiting closed, starved;
 
     void forget();
@@ -354,7 +354,7 @@ const char *Run::all_cycles() {
             if (const char *broken = check()) return broken;
             if (work.outputs && !work.compares) work.outputs[cycle] = hash_of_outputs();
             if (work.compares && work.outputs[cycle] != hash_of_outputs())
-                return "has other outputs in a cycle than before";
+                return "has outputs that differ from the recorded run";
             if (const char *broken = move()) return broken;
             if (cycle - last_transfer > work.patience) return "does not end";
         }
