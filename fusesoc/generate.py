@@ -23,7 +23,7 @@ def main() -> int:
     """
     for module in ("sptc", "yaml"):
         if find_spec(module) is None:
-            _fail(f"{sys.executable} cannot import {module}: install sptc with its extra fusesoc for this Python")
+            _fail(f"{sys.executable} cannot import {module}: install sptc with the extra `fusesoc` for this Python")
     if len(sys.argv) != 2:
         _fail("expected one argument: the YAML file that FuseSoC writes")
     vlnv, parameters = _read(Path(sys.argv[1]))
@@ -44,14 +44,14 @@ def _read(path: Path) -> tuple[str, object]:
     except (OSError, yaml.YAMLError) as error:
         _fail(f"{path} cannot be read as YAML ({' '.join(str(error).split())})")
     if not isinstance(request, dict) or not isinstance(request.get("vlnv"), str):
-        _fail(f"{path} has no string `vlnv`, the name of the requested core")
+        _fail(f"{path} must contain a string `vlnv`, the name of the requested core")
     return request["vlnv"], request.get("parameters") or {}
 
 
 def _names(parameters: object) -> tuple[str, str]:
-    """Return the requested names of preset and top-level module. ``sptc verilog`` checks that they exist."""
+    """Return the requested names of preset and top-level module. ``sptc verilog`` checks that these names exist."""
     if not isinstance(parameters, dict):
-        _fail(f"parameters must map names to values, not be {parameters!r}")
+        _fail(f"parameters must be a mapping of names to values, not {parameters!r}")
     from sptc.infra.escapes import NAME
 
     unknown = [str(name) for name in parameters if name not in _PARAMETERS]
@@ -64,7 +64,7 @@ def _names(parameters: object) -> tuple[str, str]:
         if not isinstance(value, str):
             _fail(f"the parameter {name} must be a name, not {value!r}")
         if not NAME.fullmatch(value):
-            _fail(f"the parameter {name} must hold letters, digits, underscores and hyphens only, not {value!r}")
+            _fail(f"the parameter {name} must consist of letters, digits, underscores and hyphens, not {value!r}")
     return preset, top
 
 

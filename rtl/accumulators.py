@@ -13,9 +13,11 @@ from .warp import COLUMNS, FRAGMENT, LANES, ROWS, WORD_BITS
 
 __all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
 
-#: Number of arrays of dot-product units. Each computes 16 rows, and together they use all lanes of tensor memory.
+#: Number of arrays of dot-product units. Each array computes 16 rows. All arrays together use all lanes of tensor
+#: memory.
 ARRAYS = TENSOR_LANES // ROWS
-#: Number of buffers for panels of accumulators that were read from tensor memory and wait for multiplication.
+#: Number of buffers for panels (eight columns) of accumulators that were read from tensor memory and wait for
+#: multiplication.
 _BUFFERS = 2
 _HALF = WORD_BITS // 2
 
@@ -23,14 +25,14 @@ _HALF = WORD_BITS // 2
 def accumulator_memory_signature(arrays: int = ARRAYS) -> DescribedSignature:
     """Return the signature of a tensor-memory port that reads and writes eight columns of all lanes in each cycle.
 
-    Each array has 16 lanes.
+    Each array of dot-product units has 16 lanes of tensor memory.
     """
     words = data.ArrayLayout(data.ArrayLayout(WORD_BITS, COLUMNS), arrays * ROWS)
     return DescribedSignature(
         {
             "read": (Out(1), "Eight columns of tensor memory are read in this cycle."),
             "read_column": (Out(COLUMN_BITS), "First of the eight columns to read; column numbers wrap at 512."),
-            "read_data": (In(words), "Words [lane][column] that were read, in the cycle after read."),
+            "read_data": (In(words), "Words [lane][column] that were read, valid in the cycle after read."),
             "write": (Out(1), "Eight columns of tensor memory are written in this cycle."),
             "write_column": (Out(COLUMN_BITS), "First of the eight columns to write; column numbers wrap at 512."),
             "write_data": (Out(words), "Words [lane][column] to write."),
@@ -44,17 +46,18 @@ def accumulator_request_layout() -> DescribedLayout:
     return DescribedLayout(
         {
             "column": (COLUMN_BITS, "First of the eight columns of tensor memory."),
-            "add": (1, "1: the columns are read; 0: they are not read, and output c is undefined."),
+            "add": (1, "1: the columns are read; 0: no columns are read, and output c is undefined."),
             "half": (1, "1: accumulators have 16 bits, in the lower halves of words; 0: 32 bits."),
         }
     )
 
 
 class Accumulators(wiring.Component):
-    """Read accumulators in advance, and write results to the same columns, in the order of the requests.
+    """Read accumulators from tensor memory in advance, and write results to the same columns, in order of requests.
 
-    A request is accepted once one of two buffers is free and, if it reads, no pending result overlaps its columns. The
-    requested accumulators are offered two cycles later. Results are written in the cycle in which they arrive.
+    A request is accepted once one of two buffers is free. A request that reads also waits until no pending result
+    overlaps its columns. The requested accumulators are offered two cycles later. Results are written in the cycle in
+    which they arrive.
 
     Source: PTX ISA, layouts A and D with one row of D per lane, and the packing of D. PTX's pipelining of
     ``tcgen05.mma`` makes an instruction wait for earlier ones with the same accumulators. The timing is modelled, not
@@ -63,9 +66,9 @@ class Accumulators(wiring.Component):
     Parameters
     ----------
     arrays : int
-        Arrays of 16 rows, with 16 lanes each.
+        Number of arrays of dot-product units, each with 16 rows and 16 lanes of tensor memory.
     in_flight : int
-        Maximum number of panels in an array, which the array guarantees.
+        Maximum number of panels in an array at once. The array guarantees this maximum.
     """
 
     def __init__(self, arrays: int, in_flight: int) -> None:
@@ -75,7 +78,7 @@ class Accumulators(wiring.Component):
         ports = {
             "i": (In(stream.Signature(accumulator_request_layout())), i),
             "c": (Out(registers), "Accumulators of a requested panel, as registers of each array."),
-            "o": (In(registers), "Results of a panel as registers of each array, in the order of the requests."),
+            "o": (In(registers), "Results of a panel, as registers of each array, in the order of the requests."),
             "memory": (Out(accumulator_memory_signature(arrays)), "Port to tensor memory."),
         }
         super().__init__(DescribedSignature(ports))
@@ -90,7 +93,7 @@ class Accumulators(wiring.Component):
         #     cycle     0       1       2           3 ... 6    8 ... 11    12       13
         #               read    data    multiply    issue      collect     write    read
         m.submodules.due = due = Ring(data.StructLayout({"column": COLUMN_BITS, "half": 1}), self.most)
-        # Number of panels whose accumulators were requested and that are not yet multiplied.
+        # Number of panels (eight columns) whose accumulators were requested and that are not yet multiplied.
         kept = Signal(range(_BUFFERS + 1))
         requested, written = Signal(), self.o.valid
         overlaps = [

@@ -1,4 +1,4 @@
-"""The align stage shifts every product and the accumulator to one grid, and sums 4-bit products in groups of 16."""
+"""The align stage shifts all products and the accumulator to one exponent, and sums products of 4-bit elements."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -24,12 +24,12 @@ from .widths import Widths
 __all__ = ["AlignStage", "aligned_signature"]
 
 _EXPONENT = signed(ALIGNED_EXPONENT_BITS)
-#: Exponent of a product of integers, as :func:`~sptc.rtl.cells.raw.raw_signature` defines it.
+#: Exponent of a product of two integers. Each integer has the exponent 1 (:func:`~sptc.rtl.cells.raw.raw_signature`).
 _INTEGER_EXPONENT = 2
 
 
 def aligned_signature(config: CoreConfig) -> DescribedSignature:
-    """Return the signature of the align stage's outputs: addends, headroom and special values."""
+    """Return the signature of the align stage's outputs: addends, headroom for the left shift, and special values."""
     headroom = "Exponent of the sum's sign bit minus the exponent of the result format's smallest normal number."
     ports = {"addends": (Out(addends_signature(config)), "Aligned terms.")}
     if Widths(config).floating:
@@ -65,8 +65,8 @@ class AlignStage(wiring.Component):
         integer = is_one_of(
             config, self.control.a, [e for e in config.elements if e.fixed_point and not e.packed_float]
         )
-        # The input `i.e_max` covers the products, the accumulator and e_zero. This stage computes the scaled groups, so
-        # it compares their exponents with `i.e_max` here.
+        # The input `i.e_max` is the largest exponent of the products, the accumulator and e_zero. This stage computes
+        # the scaled groups, and therefore also compares the exponents of the groups with `i.e_max`.
         groups = [self._group(m, f"group{index}", index) for index in range(self.widths.groups)]
         m.d.comb += [port.eq(group.total) for port, group in zip(addends.group_sums, groups, strict=False)]
         e_max = self._align_groups(m, groups[: self.widths.scaled_groups]) if self.widths.floating else Const(0)
@@ -78,7 +78,7 @@ class AlignStage(wiring.Component):
         return m
 
     def _group(self, m: Module, name: str, index: int, first: int = 0, count: int = BLOCK_GROUP) -> ProductGroup:
-        """Sum the products of a group, or `count` of them from the product `first` on."""
+        """Sum `count` products of a group of 16, from product `first` on; by default all 16 products."""
         m.submodules[name] = group = ProductGroup(self.config, count)
         for position in range(count):
             slot = index * BLOCK_GROUP + first + position
@@ -106,9 +106,9 @@ class AlignStage(wiring.Component):
             m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
             e_max = tree.e_max
             nan = nan | (packed & Cat(group.nan for group in groups).any())
-        # A group whose exponent e_max does not include has the magnitude zero, so its shift amount does not matter. The
-        # picture shows the term of a group with the largest exponent, F = 35 (i: integer bits, f: fraction bits, -:
-        # zeros):
+        # If e_max does not include the exponent of a group, the magnitude of this group is zero, so its shift amount
+        # does not matter. The picture shows the term of a group with the largest exponent, F = 35 (i: integer bits, f:
+        # fraction bits, -: zeros):
         #
         #     bit of the term     45       35 34    27 26                       0
         #     magnitude           iiiiiiiiiii ffffffff ---------------------------
@@ -138,7 +138,10 @@ class AlignStage(wiring.Component):
         return e_max
 
     def _truncates_parts(self, groups: list[ProductGroup]) -> Value:
-        """Return 1 if group parts are truncated separately: with ue4m3 scales, if some exponent exceeds that of c."""
+        """Return whether parts of groups are truncated separately.
+
+        This is the case with ue4m3 scales if a product, including its scales, has a larger exponent than accumulator c.
+        """
         c_exponent = self.i.c_grid_exponent + self.widths.c_excess_bits
         larger = [
             group.participates & (group.exponent + exponent > c_exponent)
@@ -147,7 +150,7 @@ class AlignStage(wiring.Component):
         return (self.control.scale == ScaleCode.UE4M3) & Cat(larger).any()
 
     def _parts(self, m: Module, index: int, group: ProductGroup, separate: Value) -> list[tuple[Value, Value]]:
-        """Return signs and magnitudes of a group's terms: of its parts if `separate` is 1, else of the whole group."""
+        """Return sign and magnitude of each term of a group: its parts if `separate` is 1, else the whole group."""
         if self.widths.parts == 1:
             return [(group.sign, group.magnitude)]
         firsts = range(0, BLOCK_GROUP, PART_OF_GROUP)
@@ -165,9 +168,9 @@ class AlignStage(wiring.Component):
             significand = self.i.significands[slot.index][: slot.product_bits].as_signed()
             if self.widths.narrow:  # products of 4-bit elements are zero here, because they are summed in groups
                 significand = Mux(narrow, 0, significand)
-            # An integer is not shifted: bit 0 of its significand is at bit `integer_bits` of the term. In a product
-            # slot for floats of at most 8 bits, a float gets more zeros as padding than an integer (i: integer bits, f:
-            # fraction bits, -: zeros):
+            # A product of integers is not shifted: bit 0 of the product is at bit `integer_bits` of the term. In a
+            # product slot for floats of at most 8 bits, a product of floats gets more zeros as padding than a product
+            # of integers (i: integer bits, f: fraction bits, -: zeros):
             #
             #     float       iiffffffffffff-----------    `padding` zeros, if its exponent is E
             #     integer           iiiiiiii-----          `padding - integer_shift` zeros
@@ -184,21 +187,24 @@ class AlignStage(wiring.Component):
             if slot.integer_shift:
                 m.d.comb += term.eq(Mux(integer, integer_term, _complement(aligned, negative)))
             else:
-                # The shifter passes an integer unchanged, because the exponent of its product and `largest` are both
-                # two. The sign of an integer is the top bit of the significand, which is zero for floats.
+                # The shifter passes a product of integers unchanged: its exponent and `largest` are both two, so the
+                # shift amount is zero. The sign of a product of integers is the top bit of the significand, which is
+                # zero for floats.
                 m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
 
     def _largest(self, m: Module, slot: Slot, e_max: Value) -> Value:
-        """Return e_max (the largest exponent), saturated to the shift amount's width, for product slots like `slot`.
+        """Return e_max, saturated to the shift amount's width, for product slots with the float formats of `slot`.
 
-        In a step whose format is not a float format of these slots, return the exponent of integers instead. Integers
-        are then not shifted, and the shift amounts of unused slots do not toggle with e_max.
+        In a step with another format than the float formats of these slots, return the exponent of integers instead.
+        Integers are then not shifted, and the shift amounts of unused slots do not toggle with e_max (the largest
+        exponent).
         """
         bits, low = slot.shift_amount_bits, e_max[:PRODUCT_EXPONENT_BITS]
         largest = Signal(bits, name=f"largest_of_{len(slot.floats)}_floats")
-        # Some product slots take only e4m3 and e5m2, such as product slot 16 of `hopper`. Their product exponents are
-        # at most 62, and their products reach 15 bits of the sum. Seven bits suffice for their shift amounts: an e_max
-        # above 127 is replaced by 127. The smallest shift amount is then 127 - 62 = 65, which shifts every bit out.
+        # Some product slots take only two float formats, e4m3 and e5m2, such as product slot 16 of `hopper`. Their
+        # product exponents are at most 62, and their products reach 15 bits of the sum. Seven bits suffice for their
+        # shift amounts: an e_max above 127 is replaced by 127. The smallest shift amount is then 127 - 62 = 65, which
+        # shifts every bit out.
         saturated = low[:bits] | low[bits:].any().replicate(bits)
         m.d.comb += largest.eq(Mux(is_one_of(self.config, self.control.a, slot.floats), saturated, _INTEGER_EXPONENT))
         return largest
@@ -218,7 +224,8 @@ class AlignStage(wiring.Component):
         #     significand of c     1fffffffffffffffffffffff-------------
         # If the step's element format has a smaller F than the grid, `c_grid_exponent` is smaller by the difference,
         # which shifts the accumulator further right by the same number of bits. `c_grid_exponent` is also smaller by
-        # the number of bits above the grid, which an accumulator needs whose exponent exceeds an e_max without it.
+        # `c_excess_bits`. The accumulator needs these bits above the grid if its exponent exceeds an e_max that does
+        # not include it.
         padding = self.widths.grid_bits + 1 + self.widths.c_excess_bits - ACCUMULATOR_SIGNIFICAND_BITS
         m.submodules.align_c = align = AlignmentShifter(
             ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1
@@ -235,8 +242,9 @@ class AlignStage(wiring.Component):
 
 
 def _complement(magnitude: Value, negative: Value) -> Value:
-    """Return a signed term: the magnitude, or its one's complement if `negative` is set, below a sign bit.
+    """Return a signed term: a sign bit above the magnitude, or above its one's complement if `negative` is set.
 
-    The reduce stage adds the one that makes it a two's complement, as an increment that costs no delay in its tree.
+    The reduce stage adds an increment of one, which completes the two's complement and causes no delay in the adder
+    tree.
     """
     return Cat(magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()

@@ -27,6 +27,6 @@ def is_wide(config: CoreConfig, code: Value) -> Value:
 
 
 def case(m: Module, config: CoreConfig, element: Element) -> AbstractContextManager[None]:
-    """Return the switch case of a format code. The last format is the default case, so its code needs no decoder."""
+    """Return the switch case for the code of a format. The last format is the default case and needs no decoder."""
     code = config.elements.index(element)
     return m.Default() if code == len(config.elements) - 1 else m.Case(code)

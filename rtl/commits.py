@@ -21,7 +21,7 @@ class Commits(wiring.Component):
     Parameters
     ----------
     in_flight : int
-        Maximum number of panels that are multiplied and not yet delivered.
+        Maximum number of panels (eight columns each) that are multiplied and not yet delivered.
     """
 
     def __init__(self, in_flight: int) -> None:
@@ -29,7 +29,7 @@ class Commits(wiring.Component):
         commit = (
             "The instructions accepted since the previous commit become a group. Must be 0 if room is 0 or issued is 1."
         )
-        finished = "The oldest pending group is finished; pending counts it for the last time in this cycle."
+        finished = "The oldest pending group is finished; this is the last cycle in which pending counts the group."
         ports = {
             "issued": (In(1), "An instruction is accepted in this cycle."),
             "multiplied": (In(1), "A panel is multiplied in this cycle."),
@@ -45,9 +45,9 @@ class Commits(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the FIFO of panels, the two counters of instructions, and the FIFO of commit groups."""
         m = Module()
-        # Numbers of instructions that were issued and completed. Each group stores the number issued before its commit,
-        # and is finished once as many have completed. Example with two instructions and two groups, of which the second
-        # is empty:
+        # Numbers of instructions that were issued and completed. Each commit group stores the number of instructions
+        # issued before its commit, and is finished once this number of instructions has completed. Example with two
+        # instructions and two groups, of which the second group is empty:
         #
         #     cycle                   0        1        2         3         4    5    6
         #     command                 issue    issue    commit    commit
@@ -57,12 +57,13 @@ class Commits(wiring.Component):
         #                                                                   2    2
         #     finished                                                           1    1
         #
-        # Both numbers wrap. At a commit, at most `SLOTS + in_flight` instructions are not completed. Since one group
-        # finishes in each cycle, at most `GROUPS` more instructions complete than a group waits for. The difference
-        # therefore has the sign of the numbers without wrapping.
+        # The numbers of issued and completed instructions wrap. At a commit, at most `SLOTS + in_flight` instructions
+        # are not completed. Since one group finishes in each cycle, at most `GROUPS` more instructions complete than a
+        # group waits for. The difference therefore has the same sign as without wrapping.
         bits = max(SLOTS + self.in_flight, GROUPS - 1).bit_length() + 1
         issued, completed = (Signal(bits, name=name) for name in ("issued_before", "completed"))
-        # One bit for each panel whose results are not yet delivered: 1 for the last panel of an instruction.
+        # FIFO with one bit for each panel (eight columns) whose results are not yet delivered: 1 for the last panel of
+        # an instruction.
         m.submodules.ends = ends = Ring(1, self.in_flight)
         m.submodules.groups = groups = Ring(issued.shape(), GROUPS)
         unfinished = Signal(signed(bits))

@@ -1,4 +1,4 @@
-"""Datapath configurations, which are immutable and validated, and the presets of known architectures."""
+"""Configurations of datapaths, which are immutable and validated, and preset configurations for GPU architectures."""
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -26,24 +26,25 @@ __all__ = [
     "with_alignment",
 ]
 
-#: Possible positions of pipeline registers (cuts), in the order of the data flow. A register is behind a stage, or
-#: within a stage: behind the products, the adder tree, the count of leading digits or the normalising shift.
+#: Possible positions of pipeline registers (cuts), in the order of the data flow. A register follows a stage, or is
+#: inside a stage: after the products, the adder tree, the count of leading digits or the normalising shift.
 CUTS = ("select", "product", "multiply", "align", "tree", "reduce", "count", "normalise", "round")
-#: Positions of pipeline registers (cuts) between two stages, not within a stage.
+#: Positions of pipeline registers (cuts) that have the name of a stage. They are the default cuts of a configuration.
 STAGE_CUTS = ("select", "multiply", "align", "reduce", "round")
-#: Types of operand multiplexers. Each chunk has two 4:1 multiplexers (``mux4``) or two 3:1 multiplexers (``mux3``).
+#: Types of the multiplexers that select elements of B by metadata. Each chunk (four units of B along K) has two 4:1
+#: multiplexers (``mux4``) or two 3:1 multiplexers (``mux3``).
 MUXES = ("mux4", "mux3")
 #: Names of the formats of block scales.
 BLOCK_SCALES = ("ue8m0", "ue4m3")
-#: Number of rows and number of columns in the output of a warp's ``mma`` instruction.
+#: Number of rows and number of columns of the result D of an ``mma`` instruction of shape m16n8.
 WARP_ROWS, WARP_COLUMNS = 16, 8
-#: Bytes in one segment of a row of A, which is one register in each of the four lanes of a quad. A row has two
-#: segments.
+#: Number of bytes in one segment of a row of A. A segment occupies one 32-bit register in each of the four lanes of a
+#: quad. A row of A has one or two segments.
 WARP_SEGMENT_BYTES = 16
 
 
 class ConfigError(Error):
-    """Error for an invalid datapath configuration. The message names the field."""
+    """Error for an invalid datapath configuration. The message names the invalid field."""
 
 
 @dataclass(frozen=True)
@@ -51,36 +52,36 @@ class Element:
     """An element format and the width of the container that stores the element in an operand."""
 
     format: Format
-    #: Width in bits of the container. That of e2m1 is 8 or 4, depending on the kind of the instruction; every other
-    #: format has one width.
+    #: Width in bits of the container that stores one element. For e2m1, the width is 8 or 4, depending on the kind of
+    #: the instruction. Every other format has only one container width.
     container_bits: int
 
     @classmethod
     def parse(cls, word: str) -> "Element":
-        """Parse the name of an element format, such as ``f16`` or ``e2m1/4`` (e2m1, two in a byte)."""
+        """Parse the name of an element format, such as ``f16`` or ``e2m1/4`` (e2m1 with two elements per byte)."""
         name, _, width = word.partition("/")
         fmt = FORMATS.get(name)
         if fmt is None or fmt.name in ("f32", "s32", *BLOCK_SCALES):
-            raise ConfigError(f"formats: {word!r} is no element format")
+            raise ConfigError(f"formats: {word!r} is not the name of an element format")
         natural = max(8, fmt.container_bits) if not fmt.is_integer else fmt.container_bits
         containers = (8, 4) if fmt.name == "e2m1" else (natural,)
         if width and width not in map(str, containers):
-            raise ConfigError(f"formats: {word!r} names a container width that {name} never has")
+            raise ConfigError(f"formats: the container width in {word!r} is invalid for {name}")
         return cls(fmt, int(width) if width else natural)
 
     @property
     def packed_float(self) -> bool:
-        """Whether the element is packed e2m1 (two per byte), whose products are summed in groups of 16 as integers."""
+        """Whether the element is packed e2m1, two elements per byte. Products of packed e2m1 form groups of 16."""
         return self.container_bits == 4 and not self.format.is_integer
 
     @property
     def fixed_point(self) -> bool:
-        """Whether the significand is an integer: in integer formats, and in packed e2m1, as a number of halves."""
+        """Whether the significand is an integer: in integer formats, and in packed e2m1, where it counts halves."""
         return self.format.is_integer or self.packed_float
 
     @property
     def significand_bits(self) -> int:
-        """Width of the unsigned significand: hidden bit and fraction of a float, or magnitude of an integer."""
+        """Width in bits of the unsigned significand: hidden bit and fraction of a float, or magnitude of an integer."""
         if self.packed_float:
             return 4
         if self.format.is_integer:
@@ -101,9 +102,10 @@ class Element:
         return f"{self.format.name}/{self.container_bits}" if self.packed_float else self.format.name
 
 
-#: Fields of a configuration that affect only floats.
+#: Fields of a configuration that affect only float formats.
 _FLOAT_FIELDS = ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits", "exponent_floor", "group")
-#: Maximum number of rows, of columns, and of bytes per step in a configuration. Known hardware has far fewer.
+#: Maximum value of each of the configuration fields `rows`, `columns` and `step_bytes`. Known hardware has far smaller
+#: values.
 _MOST = 256
 
 
@@ -117,11 +119,11 @@ class CoreConfig:
     scales: tuple[str, ...] = ()  #: Names of the datapath's block scale formats: ``ue8m0``, ``ue4m3``
     #: Bytes of stored A that a dot-product unit takes each cycle: 16 or 32 on known architectures, at most 256.
     step_bytes: int = 32
-    alignment_bits: int = 25  #: F: number of bits that alignment keeps below e_max, the largest exponent
+    alignment_bits: int = 25  #: F: number of bits below ``2**e_max`` that alignment keeps (e_max: largest exponent)
     fp8_alignment_bits: int = 25  #: F (number of bits kept by alignment) of 8-bit floats, at most `alignment_bits`
     block_alignment_bits: int = BLOCK_ALIGNMENT_BITS  #: F (number of bits kept by alignment) of packed e2m1
-    #: Whether e_max, the largest exponent, is never below e_zero. No recorded result shows whether Blackwell GPUs have
-    #: this rule (:data:`~sptc.isa.numerics.OPEN_RULES`).
+    #: Whether the alignment exponent e_max is never below e_zero, the alignment exponent for a step of zeros. No
+    #: recorded result shows whether Blackwell GPUs have this rule (:data:`~sptc.isa.numerics.OPEN_RULES`).
     exponent_floor: bool = True
     #: Number of products of packed e2m1 whose sum is truncated as one term: 16 or 4. The value 4 applies to steps with
     #: ue4m3 scales, as :attr:`sptc.isa.numerics.Numerics.group` describes. No recorded result of a GPU shows which
@@ -131,11 +133,11 @@ class CoreConfig:
     #: Number of rows and of columns of dot-product units in the array, at most 256 each.
     rows: int = 4
     columns: int = 4
-    #: Positions of pipeline registers: a subset of :data:`CUTS` in the same order. Their number is the latency in
-    #: cycles.
+    #: Positions of pipeline registers: a subset of :data:`CUTS` in the same order. The number of these positions is the
+    #: latency in cycles.
     cuts: tuple[str, ...] = STAGE_CUTS
-    #: Whether metadata selects elements of B. Without selection the ports are the same, and A is multiplied by the low
-    #: half of B.
+    #: Whether metadata selects elements of B. Without this selection, the ports are the same, and A is multiplied by
+    #: the low half of B.
     sparse: bool = True
 
     def __post_init__(self) -> None:
@@ -159,10 +161,14 @@ class CoreConfig:
         packed = any(element.packed_float for element in elements)
         need(not packed or bool(self.scales), "scales", "given for packed e2m1, which has no unscaled instruction")
         narrow = any(element.container_bits == 4 for element in elements)
-        need(not narrow or self.step_bytes % 8 == 0, "step_bytes", "a multiple of 8 to hold whole groups of 16")
+        need(
+            not narrow or self.step_bytes % 8 == 0,
+            "step_bytes",
+            "a multiple of 8 with 4-bit elements, which are summed in groups of 16",
+        )
         small = self.group == PART_OF_GROUP and "ue4m3" in self.scales
         need(self.group == BLOCK_GROUP or small, "group", f"{BLOCK_GROUP}, or {PART_OF_GROUP} with ue4m3 scales")
-        at_most = "at most 32, since a step carries scales for four groups"
+        at_most = "at most 32, since a step has block scales for only four groups"
         need(not packed or self.step_bytes <= 32, "step_bytes", at_most)
         floats8 = any(element.container_bits == 8 and not element.format.is_integer for element in elements)
         without = "empty without a format that is block-scaled (fp8 or e2m1/4)"
@@ -184,13 +190,13 @@ class CoreConfig:
 
     @property
     def used_fields(self) -> dict[str, Any]:
-        """Names and values of the fields that affect the hardware. Without float formats, fields for floats do not."""
+        """The fields that affect the hardware, by name. Fields for floats are left out if no format is a float."""
         unused = () if any(not element.format.is_integer for element in self.elements) else _FLOAT_FIELDS
         return {name: value for name, value in asdict(self).items() if name not in unused}
 
     @cached_property
     def elements(self) -> tuple[Element, ...]:
-        """Element formats of the datapath. The index of an element is its code in the control word."""
+        """Element formats of the datapath. The index of a format is the code of the format in the control word."""
         return tuple(Element.parse(word) for word in self.formats)
 
     def element_code(self, fmt: Format, container_bits: int) -> int:
@@ -199,7 +205,7 @@ class CoreConfig:
         Raises
         ------
         ConfigError
-            This datapath does not have the element.
+            This datapath does not have the element format.
         """
         element = Element(fmt, container_bits)
         if element not in self.elements:
@@ -222,26 +228,27 @@ class CoreConfig:
 
     @property
     def warp_blocks(self) -> int:
-        """Number of blocks of rows x columns in the 16 x 8 outputs of a warp. Each step of K takes as many cycles."""
+        """Number of blocks of rows x columns outputs in 16 x 8 outputs of a warp. A step takes one cycle per block."""
         return (WARP_ROWS // self.rows) * (WARP_COLUMNS // self.columns)
 
     @property
     def warp_items(self) -> int:
-        """Maximum number of ``mma`` instructions that a warp executes at once; the proof ``warp.order`` reaches it.
+        """Maximum number of ``mma`` instructions in a warp at once. The proof ``warp.order`` reaches this maximum.
 
-        One instruction issues its blocks, and one waits with its results at the output. In between, the pipeline stages
-        hold as many instructions as can have all their blocks in the pipeline.
+        One instruction issues its blocks of outputs, and another instruction waits at the output of the warp with its
+        results. Between these two, the pipeline stages hold as many instructions as can have all their blocks in the
+        pipeline.
         """
         return 2 + self.latency // self.warp_blocks
 
     @property
     def interleaved(self) -> bool:
-        """Whether pairs of 8-bit chunks of B are interleaved bytewise, so that one mux serves 8- and 16-bit units."""
+        """Whether bytes of two 8-bit chunks of B alternate, so that multiplexers serve both 8-bit and 16-bit units."""
         return self.sparse and len({element.wide for element in self.elements}) > 1
 
     @property
     def latency(self) -> int:
-        """Latency of a step in cycles, from its operands to its result. It equals the number of cuts."""
+        """Latency in cycles from the operands of a step to the result. The latency equals the number of cuts."""
         return len(self.cuts)
 
     def elements_of_slot(self, slot: int) -> tuple[Element, ...]:
@@ -264,12 +271,12 @@ class CoreConfig:
         Raises
         ------
         ConfigError
-            `rows` does not divide 16, `columns` does not divide 8, `step_bytes` is neither 16 nor 32, or it is 16 with
-            packed e2m1.
+            `rows` does not divide 16, `columns` does not divide 8, `step_bytes` is neither 16 nor 32, or `step_bytes`
+            is 16 in a datapath with packed e2m1.
         """
         if WARP_ROWS % self.rows or WARP_COLUMNS % self.columns:
             raise ConfigError(
-                f"rows and columns must divide {WARP_ROWS} and {WARP_COLUMNS} to serve a warp, "
+                f"rows must divide {WARP_ROWS} and columns must divide {WARP_COLUMNS} to serve a warp, "
                 f"not {self.rows} and {self.columns}"
             )
         if self.step_bytes not in (WARP_SEGMENT_BYTES, 2 * WARP_SEGMENT_BYTES):
@@ -289,20 +296,20 @@ class CoreConfig:
         return True
 
     def warp_interval(self, steps: int) -> int:
-        """Return the interval in cycles between ``mma`` instructions of 16 x 8 outputs and `steps` steps of K.
+        """Return the interval in cycles between ``mma`` instructions with 16 x 8 outputs and `steps` steps along K.
 
-        A step takes one cycle for each block of rows x columns outputs. Where there are no more blocks than cycles of
-        latency, a step waits for the results of the step before.
+        A step takes one cycle for each block of rows x columns outputs. If the number of blocks does not exceed the
+        latency in cycles, each step waits for the results of the previous step.
         """
         blocks = self.warp_blocks
         return steps * blocks + (steps - 1) * max(0, self.latency + 1 - blocks)
 
     def warp_latency(self, steps: int) -> int:
-        """Return the latency in cycles of an ``mma`` instruction of 16 x 8 outputs and `steps` steps of K."""
+        """Return the latency in cycles of an ``mma`` instruction with 16 x 8 outputs and `steps` steps along K."""
         return self.warp_interval(steps) + self.latency + 1
 
     def holds(self, instruction: Instruction) -> bool:
-        """Return whether the datapath has an instruction's formats and, if it is sparse, metadata selection."""
+        """Return whether the datapath has the formats of an instruction and, if it is sparse, selection by metadata."""
         if instruction.sparse and not self.sparse:
             return False
         elements = [Element(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b)]
@@ -311,10 +318,11 @@ class CoreConfig:
 
 
 def with_alignment(base: CoreConfig | type[CoreConfig], bits: int) -> dict[str, Any]:
-    """Return all alignment widths that a configuration has after its `alignment_bits` is set to `bits`.
+    """Return all alignment widths of a configuration after its field `alignment_bits` is set to `bits`.
 
-    The keys are names of fields. 8-bit floats also get `bits`, unless `base` keeps fewer bits of them than of other
-    floats. The width of packed e2m1 only increases. `base` may be the class `CoreConfig`, for the default widths.
+    The keys are names of fields. 8-bit floats also get the width `bits`, unless `base` keeps fewer bits of 8-bit floats
+    than of other floats. The width of packed e2m1 only increases. `base` may be the class `CoreConfig`, for the default
+    widths.
     """
     own = base.fp8_alignment_bits < base.alignment_bits
     return {
@@ -333,8 +341,8 @@ def _preset(name: str, arch: str, formats: tuple[str, ...], **others: Any) -> Co
     return CoreConfig(name=name, formats=formats, **asdict(DATAPATHS[arch]), mux=MUX_OF_ARCHITECTURE[arch], **others)
 
 
-#: Preset datapaths; the keys are their names. `hopper` has a throughput measured on an H200: one m16n8k32 of f16 every
-#: eight cycles.
+#: Preset datapaths; the keys are the names of the presets. Preset `hopper` has the throughput measured on an H200: one
+#: sparse f16 instruction m16n8k32 every eight cycles.
 PRESETS: dict[str, CoreConfig] = {
     config.name: config
     for config in (

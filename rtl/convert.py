@@ -1,6 +1,6 @@
 """Conversion of an Amaranth design to Verilog or RTLIL, for all emitted designs.
 
-Python's garbage collector is off during a conversion: a design is millions of objects that are used until the end.
+Python's garbage collector is off during a conversion, since a design has millions of objects that stay in use.
 """
 
 import re
@@ -58,12 +58,12 @@ def to_rtlil(design: Elaboratable, name: str, *, ports: Sequence[Value] | None =
     Parameters
     ----------
     design : Elaboratable
-        Design to convert. A component with more input bits than Amaranth takes becomes a module below a top module
-        with its ports.
+        Design to convert. A component with more input bits than Amaranth accepts is placed inside a top module that has
+        the same ports.
     name : str
         Name of the top module.
     ports : sequence of Value, optional
-        Ports of the top module; by default those of a component's signature.
+        Ports of the top module; by default, the ports in the signature of a component.
     platform : object
         Target of the elaboration: with :data:`~sptc.rtl.cells.platforms.OPERATORS`, for compiled simulation,
         multipliers are operators and fields of structures have no wires.
@@ -95,7 +95,7 @@ def to_verilog(
 
 
 def _converted(design: Elaboratable, name: str, ports: Sequence[Value] | None, platform: object) -> str:
-    """Return the RTLIL that Amaranth writes for a design."""
+    """Return the RTLIL text that Amaranth writes for a design."""
     if ports is None and isinstance(design, wiring.Component):
         named = _flattened(design)
         if sum(len(port) for _, is_input, port in named if is_input) > _MOST_INPUT_BITS:

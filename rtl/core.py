@@ -22,12 +22,12 @@ def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout
     """Return the layout of a core's input: one step of K for a tile of rows x columns outputs."""
     outputs = config.rows * config.columns
     metadata = "Metadata nibbles of each row: nibble c, counted from the lowest bits, belongs to chunk c. "
-    metadata = f"{metadata}Dense steps ignore them." if config.sparse else "Ignored: this datapath has no metadata."
+    metadata = f"{metadata}Ignored in dense steps." if config.sparse else "Ignored: this datapath has no metadata."
     a = "Stored elements of each row of A, lowest k in the lowest bits."
     b = "Elements of each column of B, lowest k in the lowest bits. A dense step uses only the low half."
     overflow = (
         "Overflow outputs of the previous step of the same integer instruction, row by row, or 0 in its first step: if "
-        "1, the sign of the accumulator is the inverse of its bit 31. Floats ignore them."
+        "1, the sign of the accumulator is the inverse of bit 31. Ignored for floats."
     )
     return DescribedLayout(
         {
@@ -66,16 +66,17 @@ def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> Describe
 class Core(wiring.Component):
     """An array of rows x columns dot-product units that share operands along rows and columns, with stream ports.
 
-    Logic that all units of a row or a column share is built once, in front of them: the multiplexers that reorder their
-    operands, and the metadata decoder of a row.
+    Logic that all units of a row or a column share is built once, before these units: the multiplexers that reorder
+    their operands, and the metadata decoder of a row.
 
-    One tile enters and one result leaves each cycle. The latency is ``config.latency`` cycles while results are taken.
-    A result that is not taken stalls the whole pipeline; nothing is lost. Results keep the order of the tiles.
+    One tile (the operands of one step for all units) enters and one result leaves each cycle. The latency is
+    ``config.latency`` cycles while results are taken. A result that is not taken stalls the whole pipeline; nothing is
+    lost. Results keep the order of the tiles.
 
     Parameters
     ----------
     config : CoreConfig
-        Units and array.
+        Configuration of the dot-product units and of the array.
     tag_shape : shape-like
         Shape of a tag that accompanies each tile to its result.
     unit_class : type

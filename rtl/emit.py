@@ -52,13 +52,14 @@ def emit(
     name : str
         Name of the top module; :func:`unit_of` gives the name of its unit.
     tag_shape : shape-like
-        Shape of the tag that a core carries with each tile.
+        Shape of the tag that accompanies each tile through a core.
     language : str
-        ``verilog``, or ``rtlil`` for Yosys. RTLIL of a top with many units is two designs: the top, then the unit.
+        ``verilog``, or ``rtlil`` for Yosys. RTLIL of a top module with many units is two designs: the top module, then
+        the unit.
     platform : object
         Target of the elaboration: with :data:`~sptc.rtl.cells.platforms.OPERATORS` multipliers are operators.
     with_unit : bool
-        Whether the module of the unit is appended to a top with many units.
+        Whether the module of the unit is appended to a top module with many units.
     """
     if top in ("unit", "row"):
         return _convert(COMPONENTS[top](config), name, language, platform)
@@ -74,7 +75,7 @@ def module_name(config: CoreConfig, top: str) -> str:
 
 
 def unit_instance(name: str) -> type[Unit]:
-    """Return a class of units that instantiate one shared module. Otherwise Amaranth emits one module per unit."""
+    """Return a class of units that instantiate one shared module. For class Unit, Amaranth emits a module per unit."""
 
     class UnitInstance(Unit):
         def elaborate(self, platform: object) -> Module:

@@ -1,8 +1,8 @@
 """Matrix descriptors of shared memory, addresses of core matrices, and requests for panels (eight rows or columns).
 
 A *core matrix* is eight units of 16 bytes, 128 bytes in all. A *panel* is eight rows of A or eight columns of B. A
-panel of A is two core matrices (32 stored bytes a row). A panel of B is four (64 bytes a column), or two in a dense
-instruction.
+panel of A has two core matrices (32 stored bytes a row). A panel of B has four core matrices (64 bytes a column), or
+two core matrices in a dense instruction.
 """
 
 from collections.abc import Sequence
@@ -31,17 +31,17 @@ __all__ = [
 ]
 
 PANEL_ROWS = 8
-#: Number of core matrices in a panel of B for sparse instructions. A panel of A, and a panel of B for dense
-#: instructions, has half as many core matrices.
+#: Number of core matrices (8 x 16 bytes) in a panel (eight columns) of B, for sparse instructions. A panel (eight rows)
+#: of A, and a panel of B for dense instructions, have half as many core matrices.
 CORE_MATRICES = 4
 #: Width of a shared-memory address in bits. Addresses count words of 16 bytes.
 ADDRESS_BITS = 14
 UNIT_BITS = 128
 #: Width of a panel number in bits. N is at most 256 columns, and a panel of B has eight columns.
 PANEL_BITS = 5
-#: Text that documents instruction fields for N in port tables.
+#: Text that documents the instruction field for N (number of columns of D) in port tables.
 LAST_PANEL = "Number of the last panel of B: N / 8 - 1, since a panel has eight columns."
-_ELEMENT_BITS = 16  #: An operand may be MN-major only if its elements have this width in bits.
+_ELEMENT_BITS = 16  #: Width in bits of elements that may be MN-major. Other elements must be K-major.
 
 
 class SwizzleCode(enum.Enum, shape=2):
@@ -129,8 +129,8 @@ class CoreMatrixAddress(wiring.Component):
         """Build the base address of the core matrix, the addresses of its eight rows, and the swizzle."""
         m = Module()
         descriptor, mn_major = self.request.descriptor, self.request.mn_major
-        # In a K-major operand, the panel number steps along the stride, and the segment number along the 16-byte words
-        # of a row. In an MN-major operand, the segment number steps along the stride, and the panel number along the
+        # In a K-major operand, successive panels are one offset (`across`) apart, and successive segments are 16-byte
+        # words of a row. In an MN-major operand, successive segments are one offset apart, and successive panels are
         # 16-byte words of a row.
         outer, unit = Mux(mn_major, self.segment, self.request.panel), Mux(mn_major, self.request.panel, self.segment)
         swizzle = descriptor.swizzle
@@ -138,7 +138,8 @@ class CoreMatrixAddress(wiring.Component):
         along = Mux(exchanged, descriptor.stride, descriptor.leading)
         across = Mux(exchanged, descriptor.leading, descriptor.stride)
         # `exponent` is log2 of the number of 16-byte words in a row of the swizzle pattern, and `mask` is this number
-        # less one. The exponent is the negated swizzle code, modulo 4: NONE 0, B128 3, B64 2, B32 1.
+        # less one. `exponent` is the negated code of the swizzle mode, modulo 4: 0 for NONE, 3 for B128, 2 for B64, and
+        # 1 for B32.
         exponent = Signal(2)
         mask = Signal(3)
         m.d.comb += [
@@ -162,5 +163,5 @@ class CoreMatrixAddress(wiring.Component):
 
 
 def transposed(core_matrix: Sequence[Value], row: int) -> Value:
-    """Return 16 bytes of a row of an MN-major core matrix: one 16-bit element from each of its 16-byte words."""
+    """Return 16 bytes of a row of an MN-major core matrix: one 16-bit element from each 16-byte word of the matrix."""
     return Cat(core_matrix[k].word_select(row, _ELEMENT_BITS) for k in range(PANEL_ROWS))

@@ -24,7 +24,7 @@ class Operation(enum.Enum, shape=2):
 
 
 def life_cycle_layout() -> DescribedLayout:
-    """Return the layout of the flags for undefined ``wgmma`` usage. Each flag is set for one cycle."""
+    """Return the layout of the flags of undefined ``wgmma`` usage. A flag is set for one cycle."""
     unfenced = (
         "A multiplication is accepted, but there was no fence yet, or no fence since an access to registers or since a "
         "multiplication of another shape."
@@ -43,8 +43,8 @@ def life_cycle_layout() -> DescribedLayout:
 class LifeCycle(wiring.Component):
     """Track the commands of a warpgroup and flag undefined behaviour. Results do not depend on the flags.
 
-    All multiplications are assumed to use the same registers, since their commands do not name registers. Input
-    `accessed` reports an access to these registers, which precedes a command that is accepted in the same cycle.
+    All multiplications are assumed to use the same registers, since commands do not name registers. Input `accessed`
+    reports an access to these registers. The access precedes a command that is accepted in the same cycle.
 
     Source: PTX ISA 9.7.15.7, as in :class:`sptc.isa.life_cycle.WgmmaSequence`.
     """
@@ -56,7 +56,7 @@ class LifeCycle(wiring.Component):
             "operation": (In(Operation), "Operation of the command that is accepted."),
             "control": (In(control_layout()), "Control word of a multiplication."),
             "last_panel": (In(PANEL_BITS), LAST_PANEL),
-            "a_shared": (In(1), "A of a multiplication is in shared memory."),
+            "a_shared": (In(1), "Operand A of a multiplication is in shared memory."),
             "a_descriptor": (In(descriptor_layout()), "Matrix descriptor of A of a multiplication."),
             "b_descriptor": (In(descriptor_layout()), "Matrix descriptor of B of a multiplication."),
             "pending": (In(PENDING_BITS), "Number of committed groups that may be unfinished after a wait."),
@@ -72,9 +72,9 @@ class LifeCycle(wiring.Component):
         fenced, touched, multiplied = (Signal(name=name) for name in ("fenced", "touched", "multiplied"))
         shape = Cat(self.last_panel, self._doublings())
         before = Signal(len(shape), name="shape_before", reset_less=True)
-        # The bit `is_open` is set if the open commit group has a multiplication. `groups` has one such bit for each
-        # committed group for which no wait was issued. Bit 0 belongs to the newest group, and the highest bit to all
-        # older groups. A wait with N clears bits N and above. N is at most 7.
+        # The bit `is_open` is set if the open commit group has a multiplication. `groups` has a bit of this kind for
+        # each committed group that no wait has covered yet. Bit 0 belongs to the newest group, and the highest bit to
+        # all older groups. A wait with N clears bits N and above. N is at most 7.
         is_open, groups = Signal(), Signal(GROUPS)
         is_of = {operation: self.taken & (self.operation == operation) for operation in Operation}
         multiplies, commits, waits, fences = (is_of[operation] for operation in Operation)
@@ -95,7 +95,7 @@ class LifeCycle(wiring.Component):
         with m.If(multiplies):
             m.d.sync += before.eq(shape)
         with m.If(commits):
-            # Bits of `groups` after a commit. The two highest bits merge:
+            # Bits of `groups` (committed groups with a multiplication) after a commit. The two highest bits merge:
             #
             #     bit              7                   6 ... 1         0
             #     next `groups`    bit 7 or bit 6      bits 5 ... 0    is_open
@@ -105,7 +105,7 @@ class LifeCycle(wiring.Component):
         return m
 
     def _doublings(self) -> Value:
-        """Return log2(K) - 3 of a multiplication: K doubles if elements are half as wide, and again if it is sparse."""
+        """Return log2(K) - 3 of a multiplication. K doubles if elements are half as wide, and if A is sparse."""
         elements = self.config.elements
         doublings: Value = Const(0, 2)
         for narrow in (16, 8):

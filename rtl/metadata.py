@@ -27,10 +27,10 @@ class RuleCode(enum.Enum, shape=3):
 class NibbleDecoder(wiring.Component):
     """Decode one metadata nibble to the multiplexer selects of the two kept elements of a chunk. Combinational.
 
-    ``i0 = nibble & 3`` is the unit that stored slot 0 selects, ``i1 = nibble >> 2`` that of slot 1. With ``mux3``,
-    slot 0 reaches units 0 to 2 and slot 1 units 1 to 3. Under the plain rule the indices of the two slots are exchanged
-    if that makes both units reachable. A slot whose unit is not reachable selects nothing. Whether a nibble is legal
-    does not affect what it selects.
+    ``i0 = nibble & 3`` is the index of the unit that stored slot 0 selects, and ``i1 = nibble >> 2`` is the index for
+    stored slot 1. With ``mux3``, slot 0 reaches units 0 to 2, and slot 1 reaches units 1 to 3. Under the plain rule the
+    indices of the two slots are exchanged if that makes both units reachable. A slot whose unit is not reachable
+    selects nothing. Whether a nibble is legal does not affect the selection.
 
     Source: PTX ISA 9.7.14.6.1 (rules); measured on an H200 for all sixteen nibbles (two independent 4:1 multiplexers);
     code that the CUDA 13.0 assembler emits for sm_100a and sm_120a (the exchange; 3:1 multiplexers are our inference).
@@ -63,8 +63,8 @@ class NibbleDecoder(wiring.Component):
         n = self.nibble
         i0, i1 = n[:2], n[2:]
         if self.mux == "mux3":
-            # Two different indices are exchanged if slot 0 has the index 3 or slot 1 has the index 0, because 3:1
-            # multiplexers cannot reach these units. Nibbles before and after the exchange:
+            # Two different indices of a nibble are exchanged if stored slot 0 has the index 3 or stored slot 1 has the
+            # index 0, because 3:1 multiplexers cannot reach these units. Nibbles before and after the exchange:
             #
             #     i1 i0        01     02     03     13     23
             #     exchanged    10     20     30     31     32
@@ -96,8 +96,8 @@ class NibbleDecoder(wiring.Component):
 def selects_layout(config: CoreConfig) -> data.ArrayLayout:
     """Return the layout of a row's decoded metadata in one step: a 4-bit select for each kept element of a chunk.
 
-    A select is one-hot or zero. The first index is the chunk: of 8-bit units, or of 16-bit units if all elements are
-    wide.
+    A select is one-hot or zero. The first index is the number of the chunk. Chunks have 8-bit units, or 16-bit units if
+    all elements are wide.
     """
     lanes = config.chunks // 2 if config.always_wide else config.chunks
     return data.ArrayLayout(data.ArrayLayout(isa.UNITS_PER_CHUNK, KEPT_UNITS), lanes)
@@ -142,7 +142,8 @@ class MetadataStage(wiring.Component):
                 select[1].eq(decoder.select1),
             ]
             decoders.append(decoder)
-        # In a datapath with interleaved chunks, a chunk of 16-bit elements uses two decoders with the same nibble.
+        # In a datapath with interleaved chunks, a chunk of 16-bit elements uses two decoders, which get the same
+        # nibble.
         by_chunk = {True: decoders[::2] if config.interleaved else decoders, False: decoders}
         flags = {width: Cat(self.sparse & ~decoder.legal for decoder in by_chunk[width]) for width in by_chunk}
         m.d.comb += self.illegal.eq(Mux(wide, flags[True], flags[False]))

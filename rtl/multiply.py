@@ -35,12 +35,13 @@ def products_signature(config: CoreConfig) -> DescribedSignature:
     widths = Widths(config)
     product_bits = max(slot.product_bits for slot in widths.slots)
     significands = "Exact products of significands, sign-extended to the widest."
-    exponents = "Sums of biased exponents; zero where the product does not participate, two for integers."
+    exponents = "Sums of biased exponents: zero for products that do not participate in e_max, and two for integers."
     c_grid_exponent = (
-        "Exponent of the accumulator, biased like a product, less the grid bits that the step's format does not have, "
-        "and less the bits by which it can exceed e_max: e_max less this is the shift amount of the accumulator."
+        "Exponent of the accumulator with the bias of products, minus the difference between the largest F and F of "
+        "the step's format, minus the number of bits by which the accumulator can exceed e_max. The shift amount of "
+        "the accumulator is e_max minus c_grid_exponent."
     )
-    e_max = "Largest exponent of products, accumulator and e_zero, biased like a product. Groups are not included."
+    e_max = "Largest exponent of products, accumulator and e_zero, with the bias of products. Groups are not included."
     ports = {"significands": (Out(signed(product_bits)).array(config.slots), significands)}
     if widths.parts > 1:
         group_exponents = "Largest exponents of the products of each scaled group, without block scales."
@@ -62,7 +63,7 @@ def products_signature(config: CoreConfig) -> DescribedSignature:
 class MultiplyStage(wiring.Component):
     """Unpack and multiply the operands of every product slot, and find e_max, the largest exponent.
 
-    Combinational, or with a register behind the products: latency one enabled cycle.
+    Combinational, or with a register after the products and a latency of one enabled cycle.
 
     Source: products are exact and not normalised, E = max(product exponents, exp(c), e_zero), the priority of NaN and
     infinities: measured on an H200. Block scales: published models (modelled).
@@ -90,7 +91,7 @@ class MultiplyStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the product slots, and the logic that all slots share."""
+        """Build the product slots of the dot-product unit, and the logic that all slots share."""
         m = Module()
         products = self._multiply(m)
         for port, product in zip(self.o.significands, products, strict=True):
@@ -134,14 +135,15 @@ class MultiplyStage(wiring.Component):
     def _find_exponent(self, m: Module, floats: list[PureInterface]) -> None:
         """Find e_max, the largest exponent, and the special values NaN and Inf."""
         config, control = self.config, self.control
-        # Exponents of products keep their biases and lack the block scales. The offset for both is added to the
-        # exponents of c and e_zero instead: two additions, not one for each of up to 32 products. Products arrive late,
-        # so two maximum trees run in parallel:
+        # Exponents of products include the biases of their formats and exclude the block scales. The offset for biases
+        # and block scales is added to the exponents of the accumulator c and of e_zero (the lower bound of e_max)
+        # instead: two additions, not one for each of up to 32 products. Exponents of products arrive late, so two
+        # maximum trees run in parallel:
         #
         #     c, e_zero     signed, 11 bits     -> floor -------------------------------+
         #     products      unsigned, 9 bits    -> two finalists -> compare with floor -+-> e_max
         #
-        # A zero product enters the tree as 0. The exponent of a nonzero product is two or more.
+        # A zero product enters the tree with the exponent 0. The exponent of a nonzero product is two or more.
         packed = is_one_of(config, control.a, self.widths.packed)
         half = (control.result == ResultCode.F16) if ResultCode.F16 in self.widths.results else Const(0)
         m.submodules.accumulator = accumulator = UnpackAccumulator()
@@ -168,15 +170,15 @@ class MultiplyStage(wiring.Component):
         if floats:
             tree = self._largest(m, "largest_of_products", exponents, PRODUCT_EXPONENT_BITS)
             any_product = self._registered(m, ~(Cat(product.zero for product in floats).all() | packed))
-            # The high bits of `floor` are available early and are compared early. Only the comparison of the low bits
-            # waits for the products.
+            # The high bits of `floor`, the maximum of e_zero and the exponent of c, are available early and are
+            # compared early. Only the comparison of the low bits waits for the products.
             low, beyond = floor[:PRODUCT_EXPONENT_BITS], floor[PRODUCT_EXPONENT_BITS:-1].any()
             higher = Cat(exponent > low for exponent in tree.finalists).any()
             above = (floor < 0) | (~beyond & higher)
             e_max = Mux(any_product & above, tree.e_max, floor)
-        # Headroom = (E - F + total_bits - 1) - exponent of the smallest normal number, where the first term is the
-        # exponent of the sum's sign bit. E is e_max - offset, and F is grid_bits - dropped. All of these values except
-        # e_max are available early.
+        # Headroom = (E - F + total_bits - 1) - exponent of the smallest normal number. The term in parentheses is the
+        # exponent of the sum's sign bit. E is `e_max - offset`, and F is `grid_bits - dropped`. All of these values
+        # except `e_max` are available early.
         dropped = self._dropped_bits()
         top = self.widths.total_bits - 1 - self.widths.grid_bits
         headrooms = {name: top - FORMATS[name].minimum_exponent for name in ("f16", "f32")}
@@ -200,7 +202,7 @@ class MultiplyStage(wiring.Component):
             self._hand_on(m, getattr(self.o, name), value)
 
     def _hand_on(self, m: Module, port: Value, value: Value) -> None:
-        """Connect an output that does not depend on e_max, delayed by the ``product`` register if there is one."""
+        """Connect an output that does not depend on e_max, delayed by the register of cut ``product`` if present."""
         m.d.comb += port.eq(self._registered(m, value))
 
     def _registered(self, m: Module, value: Value) -> Value:
@@ -213,7 +215,7 @@ class MultiplyStage(wiring.Component):
         return tree
 
     def _dropped_bits(self) -> Value:
-        """Return by how many bits F of the step's float format is smaller than the largest F of all formats."""
+        """Return the largest F of all float formats minus F (number of bits kept in alignment) of the step's format."""
         bits: Value = Const(0)
         for element in self.widths.floats:
             if dropped := self.widths.grid_bits - kept_bits(self.config, element):
@@ -221,7 +223,7 @@ class MultiplyStage(wiring.Component):
         return bits
 
     def _zero_exponent(self, half: Value, packed: Value) -> Value:
-        """Return e_zero, the lower limit of e_max, for the formats of the current step."""
+        """Return e_zero, the lower limit of the largest exponent e_max, for the formats of the current step."""
         bits, floor = self.config.alignment_bits, self.config.exponent_floor
         value: Value = Const(zero_exponent_for(bits, floor=floor), _EXPONENT)
         if ResultCode.F16 in self.widths.results:

@@ -1,4 +1,4 @@
-"""Operand fetch of a warpgroup or a CTA: one port to shared memory reads one core matrix per cycle without gaps."""
+"""Operand fetch for a warpgroup or a CTA: one port to shared memory reads a core matrix (128 bytes) in every cycle."""
 
 from typing import Any
 
@@ -20,17 +20,18 @@ from .fetch import (
 
 __all__ = ["OperandFetch", "core_matrix_layout"]
 
-#: Number of buffers for panels of B. One buffer is filled while the panel in the other is multiplied.
+#: Number of buffers for panels (eight columns) of B. One buffer is filled while the panel in the other buffer is
+#: multiplied.
 _BUFFERS = 2
 
 
 def core_matrix_layout(a_panels: int) -> DescribedLayout:
-    """Return the layout of a core matrix of A from shared memory. A has `a_panels` panels of eight rows."""
+    """Return the layout of a core matrix (8 x 16 bytes) of A. A has `a_panels` panels of eight rows."""
     rows = data.ArrayLayout(UNIT_BITS, PANEL_ROWS)
     return DescribedLayout(
         {
             "rows": (rows, "16 bytes of each row of the panel, K ascending."),
-            "panel": (range(a_panels), "Number of the panel of A."),
+            "panel": (range(a_panels), "Number of the panel (eight rows) of A."),
             "segment": (1, "0: bytes 0 to 15 of each row; 1: bytes 16 to 31."),
             "tag": (1, "Tag of the request."),
         }
@@ -38,21 +39,22 @@ def core_matrix_layout(a_panels: int) -> DescribedLayout:
 
 
 class OperandFetch(wiring.Component):
-    """Read panels of B and of A through one shared-memory port. B has priority while a buffer for B is free.
+    """Read panels (eight rows or columns) of A and B through one port. B has priority while a buffer is free.
 
-    One core matrix is read in each cycle in which one is requested, and arrives in the next cycle. A core matrix of A
-    is output when it arrives. A core matrix of B is stored in one of two panel buffers; the panel is offered once it is
-    complete. A panel of four core matrices is offered five cycles after its request, a panel of two after three cycles.
+    A core matrix (8 x 16 bytes) is read in each cycle in which one is requested, and arrives in the next cycle. A core
+    matrix of A is output when it arrives. A core matrix of B is stored in one of two panel buffers, and the panel is
+    offered once all of its core matrices are stored. A panel of four core matrices is offered five cycles after its
+    request, and a panel of two core matrices after three cycles.
 
     Parameters
     ----------
     a_panels : int
-        Panels of A.
+        Number of panels of A, each of which has eight rows.
     """
 
     def __init__(self, a_panels: int = 8) -> None:
         b = "Requests for panels of B, in order; a request is accepted with its last read."
-        a = "Requests for panels of A (short is 1), in order; a request is accepted with its last read."
+        a = "Requests for panels of A (field short is 1), in order; a request is accepted with its last read."
         ports = {
             "b": (In(stream.Signature(panel_request_layout())), b),
             "a": (In(stream.Signature(panel_request_layout())), a),
@@ -65,19 +67,20 @@ class OperandFetch(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the arbitration of reads, the address generator, and the two panel buffers of B."""
+        """Build the arbitration of reads, the address generator, and the two buffers for panels of B."""
         m = Module()
         m.submodules.addresses = addresses = CoreMatrixAddress()
         memory = self.memory
-        # The first read of a panel reserves a buffer, so the panel's other reads never wait. Example with a panel of B
-        # (b0 to b3), then a panel of A (a0, a1):
+        # The first read of a panel of B reserves a buffer, so the other reads of the panel never wait. Example with a
+        # panel of B (core matrices b0 to b3), then a panel of A (core matrices a0 and a1):
         #
         #     cycle           0     1     2     3     4     5     6
         #     read            b0    b1    b2    b3    a0    a1
         #     data                  b0    b1    b2    b3    a0    a1
         #     panels.valid                                  1
         segments = {name: Signal(range(CORE_MATRICES), name=f"segment_{name}") for name in ("a", "b")}
-        # Numbers, modulo four, of panels of B whose read has begun, that are complete, and that the arrays have taken.
+        # Counters, modulo four, of panels of B: panels whose reads have begun, panels that have arrived completely, and
+        # panels that the arrays have taken.
         begun, complete, delivered = (
             Signal(range(2 * _BUFFERS), name=name) for name in ("begun", "complete", "delivered")
         )
@@ -93,7 +96,8 @@ class OperandFetch(wiring.Component):
         ]
         m.d.comb += [memory.address[row].eq(addresses.address[row]) for row in range(PANEL_ROWS)]
 
-        # Registers that describe the core matrix that shared memory delivers in the next cycle.
+        # Registers that describe a core matrix in the cycle after its read, in which shared memory delivers the core
+        # matrix.
         arriving_b, completes = (Signal(name=name) for name in ("arriving_b", "completes"))
         arriving_segment = Signal(range(CORE_MATRICES), reset_less=True)
         arriving_mn_major = Signal(reset_less=True)
@@ -110,7 +114,7 @@ class OperandFetch(wiring.Component):
         rows = [Mux(arriving_mn_major, transposed(memory.data, row), memory.data[row]) for row in range(PANEL_ROWS)]
         m.d.comb += self.core_matrix.rows.eq(Cat(rows))
 
-        # The panels use the two buffers in turn.
+        # Successive panels of B use the two buffers alternately.
         buffers = Signal(data.ArrayLayout(panel_layout(), _BUFFERS), reset_less=True)
         m.d.comb += [self.panels.valid.eq(complete != delivered), self.panels.payload.eq(buffers[delivered[0]])]
         m.d.sync += [delivered.eq(delivered + taken), complete.eq(complete + completes)]
@@ -123,7 +127,7 @@ class OperandFetch(wiring.Component):
         return m
 
     def _read(self, m: Module, requests: Any, segment: Signal, allowed: Value) -> tuple[Value, Value]:
-        """Read the core matrices of each request in order.
+        """Read the core matrices (8 x 16 bytes) of each request in order.
 
         Return whether a core matrix is read in this cycle, and whether it is the last of its request.
         """

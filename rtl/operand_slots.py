@@ -16,9 +16,9 @@ SLOTS = 2
 
 
 def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> DescribedSignature:
-    """Return the signature of a port that requests one operand, for one instruction slot after the other.
+    """Return the signature of a port that requests one operand of the instructions in all slots, in turn.
 
-    With `awaited`, all of the operand must have arrived before the first panel is multiplied.
+    With `awaited`, the whole operand must have arrived before the first panel (eight columns) is multiplied.
     """
     ports = {
         "slot": (Out(range(SLOTS)), "Number of the slot whose operand is requested."),
@@ -38,17 +38,17 @@ def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> Describe
 class OperandSlots(wiring.Component):
     """Accept instructions into two instruction slots, request their operands, and multiply in program order.
 
-    The first panel can be multiplied one cycle after the instruction was accepted and the last of its awaited operands
-    has arrived. The slot is free in the cycle after the last panel.
+    The first panel (eight columns) can be multiplied one cycle after the instruction was accepted and the last of its
+    awaited operands has arrived. The slot is free in the cycle after the last panel.
 
     Parameters
     ----------
     instruction : StructLayout
         Fields that are stored; ``last_panel`` is the number of panels less one.
     operands : dict of str to bool
-        Name of each operand, which becomes a port of :func:`turn_signature`, and whether all of the operand must arrive
-        before the first panel is multiplied. This must be so for at least one operand. All other operands arrive panel
-        by panel.
+        Name of each operand, which becomes a port of :func:`turn_signature`, and whether the whole operand must arrive
+        before the first panel is multiplied. At least one operand must be awaited in this way. All other operands
+        arrive panel by panel.
     """
 
     def __init__(self, instruction: data.StructLayout, operands: Mapping[str, bool]) -> None:
@@ -58,8 +58,8 @@ class OperandSlots(wiring.Component):
             "next_slot": (Out(range(SLOTS)), "Number of the slot that stores the next instruction."),
             "occupied": (Out(SLOTS), "Bit n is 1 if slot n stores an instruction."),
             "stored": (Out(instruction).array(SLOTS), "Contents of the slots."),
-            "slot": (Out(range(SLOTS)), "Number of the slot that is multiplied."),
-            "instruction": (Out(instruction), "Instruction in the slot that is multiplied."),
+            "slot": (Out(range(SLOTS)), "Number of the slot whose instruction is multiplied."),
+            "instruction": (Out(instruction), "Instruction that is multiplied."),
             "ready": (Out(1), "The slot to multiply has an instruction, and all awaited operands have arrived."),
             "panel": (Out(PANEL_BITS), "Number of panels of the instruction in slot that were multiplied before."),
             "last": (Out(1), "The next panel is the last panel of its instruction."),
@@ -74,9 +74,10 @@ class OperandSlots(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the instruction slots, and the pointers that select a slot for multiplication and for each operand."""
         m = Module()
-        # Multiplication and each operand have their own pointer to the two instruction slots. In this example, operand
-        # `a` takes three requests (r), and the data of the last request arrive one cycle later (x). Then four panels
-        # are multiplied (m). A slot waits (.) while the pointer is at the other slot:
+        # Multiplication and each operand have their own pointer to the two instruction slots. In this example,
+        # instructions i0, i1 and i2 are accepted. Operand `a` takes three requests (r), and the data of the last
+        # request arrive one cycle later (x). Then four panels are multiplied (m). A slot waits (.) while the pointer is
+        # at the other slot:
         #
         #     cycle     0    1    2    3    4    5    6    7    8    9    10   11   12
         #     slot 0    i0   r    r    r    x    m    m    m    m    i2   r    r    r
@@ -120,7 +121,7 @@ class OperandSlots(wiring.Component):
 
 
 class PanelRequests(wiring.Component):
-    """Request the panels of one operand in shared memory, in ascending order of panel numbers.
+    """Request the panels (eight rows or columns) of one operand in shared memory, in ascending order.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ class PanelRequests(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the counter of panels whose read was requested."""
+        """Build the counter of panels that were requested."""
         m = Module()
         panel, taken = Signal.like(self.last, name="panel"), Signal()
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""Order of metadata and B at the inputs of dot-product units. An array reorders them once per row or column."""
+"""Order of metadata and B at the inputs of dot-product units. An array reorders metadata per row, and B per column."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux
 from amaranth.lib import wiring
@@ -22,7 +22,7 @@ _WIDE_AND_SPARSE = {
 
 
 def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | None]:
-    """Return, for each byte at the B input of a unit, the number of the byte in the column of B that supplies it.
+    """Return, for each byte at the B input of a dot-product unit, the number of its source byte in the column of B.
 
     Dense operands are spread to the first two units of each chunk. In a datapath with both 16-bit and smaller elements,
     two chunks of smaller elements are interleaved byte by byte. Unit n of both chunks is then at the position of unit n
@@ -31,7 +31,7 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
     Parameters
     ----------
     config : CoreConfig
-        A datapath with selection.
+        A datapath with selection by metadata.
     wide : bool
         Whether elements take 16 bits or more.
     sparse : bool
@@ -77,10 +77,11 @@ def nibble_order(config: CoreConfig, *, wide: bool) -> list[int]:
 
 
 def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
-    """Return the byte at the output of the select stage that is multiplied by the byte `byte` of stored A."""
+    """Return the number of the byte of the select stage's output that is multiplied by byte `byte` of stored A."""
     if wide or not config.interleaved:
         return byte
-    # Chunk, and kept element in this chunk (0 or 1), of each of four bytes in stored A and in selected B:
+    # Number of the chunk, and number of the kept element in this chunk, for each of four bytes in stored A and in
+    # selected B:
     #
     #     byte           3       2       1       0
     #     stored A       1, 1    1, 0    0, 1    0, 0    chunk, kept element
@@ -103,7 +104,7 @@ class ColumnOrder(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the multiplexers that reorder the bytes of B."""
+        """Build the multiplexers that reorder the bytes of a column of B."""
         m = Module()
         orders = [
             Cat(
@@ -128,7 +129,7 @@ class RowOrder(wiring.Component):
         bits = 4 * config.chunks
         ordered = "Metadata in the order of nibble_order; DENSE_NIBBLE for every chunk of a dense step."
         ports = {
-            "natural": (In(bits), "Metadata, chunk 0 lowest; wide elements use the lower half."),
+            "natural": (In(bits), "Metadata nibbles, chunk 0 lowest; elements of 16 bits or more use the low half."),
             **_WIDE_AND_SPARSE,
             "ordered": (Out(bits), ordered),
         }
@@ -149,7 +150,7 @@ class RowOrder(wiring.Component):
 class OrderedSelect(wiring.Component):
     """Operand selection of one dot-product unit, with operands and results in ascending order of k. Combinational.
 
-    Proofs and benches use it in place of an array.
+    Proofs and benches use this component in place of an array.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -162,13 +163,13 @@ class OrderedSelect(wiring.Component):
             **_WIDE_AND_SPARSE,
             "rule": (In(RuleCode), "Rule that nibbles are checked against."),
             "stored": (Out(bits), "Stored A."),
-            "selected": (Out(bits), "For each byte of stored A, the byte of B that is multiplied by it."),
+            "selected": (Out(bits), "For each byte of stored A, the byte of B that multiplies this byte."),
             "illegal": (Out(config.chunks), "Bit c: the rule does not define the nibble of chunk c; 0 in dense steps."),
         }
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the two components that reorder operands, the metadata stage and the select stage."""
+        """Connect the components that reorder metadata and B with the metadata stage and the select stage."""
         m = Module()
         m.submodules.row = row = RowOrder(self.config)
         m.submodules.column = column = ColumnOrder(self.config)

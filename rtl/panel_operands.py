@@ -16,16 +16,16 @@ __all__ = ["PanelOperands", "panel_instruction_layout", "segment_words"]
 
 
 def panel_instruction_layout() -> DescribedLayout:
-    """Return the layout of the instruction fields that are the same for all panels of an instruction."""
+    """Return the layout of the instruction fields that all panels (eight columns each) of an instruction share."""
     selector = (
         "Sparsity selector f of PTX, 0 or 1. Elements of 16 or 32 bits: lanes 2 f and 2 f + 1 of each quad provide the "
-        "metadata. Smaller elements and dense instructions ignore it."
+        "metadata. The selector is ignored for smaller elements and in dense instructions."
     )
     return DescribedLayout(
         {
             "control": (control_layout(), "Control word: element formats, metadata rule, result format, block scales."),
             "sparsity_selector": (2, selector),
-            "negated": (1, "1: the products are negated: the instruction negates A or B. Integers ignore it."),
+            "negated": (1, "1: the products are negated, since the instruction negates A or B. Ignored for integers."),
             "add": (1, "1: D = A B + C; 0: D = A B, and the accumulators are ignored."),
         }
     )
@@ -40,7 +40,7 @@ def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
 
 
 class PanelOperands(wiring.Component):
-    """Convert the operands of a panel to those of an ``mma`` with 32 bytes per row of stored A. Combinational."""
+    """Convert operands of a panel (eight columns) to those of an ``mma`` with 32 stored bytes a row. Combinational."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -80,7 +80,8 @@ class PanelOperands(wiring.Component):
         #
         #     f16, bf16          10000000 00000000 10000000 00000000
         #     e4m3, e5m2         10000000 10000000 10000000 10000000
-        #     6 bits, or e2m1    00100000 00100000 00100000 00100000     in bytes
+        #     e3m2, e2m3         00100000 00100000 00100000 00100000
+        #     e2m1 in bytes      00100000 00100000 00100000 00100000
         signs: Value = Const(0, WORD_BITS)
         for code, element in enumerate(self.config.elements):
             if not element.format.is_integer:

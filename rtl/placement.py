@@ -34,7 +34,7 @@ def placement_layout() -> DescribedLayout:
 
 
 class Placement(wiring.Component):
-    """Flag undefined addresses of an instruction's operands. Combinational. Results do not depend on the flags.
+    """Flag undefined addresses of an instruction's operands. Combinational. The flags do not affect results.
 
     Source: PTX ISA, matrix descriptor of ``tcgen05`` and data path layouts. D must not overlap other operands, as
     :func:`sptc.tcgen05_mma` requires. Descriptors with absolute leading addresses or with swizzle atoms of 32 bytes,

@@ -1,6 +1,6 @@
 """Ports of an emitted module, down to each field, for port tables, SystemVerilog and C++ headers.
 
-Names, widths, bit positions and meanings are read from the components' signatures and layouts.
+Names, widths, bit positions and meanings of ports are read from the signatures and layouts of components.
 """
 
 import gc
@@ -85,14 +85,14 @@ class Port:
 _MAY_BE_COMBINATIONAL = ("unit", "row", "core")
 #: Modules in which a reset clears no register, because all registers belong to the pipeline.
 _WITHOUT_RESET = ("unit", "row")
-_RESET_OF_PIPELINE = "Synchronous reset, active high. It clears no register: pipeline registers have no reset."
+_RESET_OF_PIPELINE = "Synchronous reset, active high. The reset clears no register: pipeline registers have no reset."
 _RESET = (
-    "Synchronous reset, active high, for at least one rising edge of clk. It clears the registers of control, so items "
-    "of streams that are in the module are lost. Registers of data keep their contents."
+    "Synchronous reset, active high, for at least one rising edge of clk. The reset clears control registers, so items "
+    "of streams that are in the module are lost. Data registers keep their contents."
 )
 _STREAM = {
     "valid": "The payload is valid. While valid is 1 and ready is 0, valid and the payload must not change.",
-    "ready": "The payload can be accepted. It is transferred in each cycle in which valid and ready are both 1.",
+    "ready": "The payload can be accepted. A payload is transferred in each cycle in which valid and ready are both 1.",
 }
 
 
@@ -112,7 +112,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         signature = component.signature
         members = [(path, member) for path, member, _ in signature.flatten(component)]
         del component
-        gc.collect()  # Amaranth warns when the component is freed. Free it here, where the warning is ignored.
+        gc.collect()  # Amaranth warns when the component is freed. Free the component here, where warnings are off.
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
     result = []

@@ -24,25 +24,25 @@ __all__ = [
 
 #: Width in bits, with sign, of a product of two 4-bit elements.
 GROUP_PRODUCT_BITS = 9
-_PACKED_MAXIMUM = 12  #: largest e2m1 value, which is 6, in units of 1/2
-_SCALE_MAXIMUM = 15  #: largest significand of a ue4m3 scale, which is 15/8, in units of 1/8
+_PACKED_MAXIMUM = 12  #: largest magnitude of e2m1 (6), in units of 1/2
+_SCALE_MAXIMUM = 15  #: largest significand of a ue4m3 scale (15/8), in units of 1/8
 
 #: Width in bits, with sign, of the sum of 16 products of 4-bit elements.
 GROUP_SUM_BITS = sum_bits(GROUP_PRODUCT_BITS, BLOCK_GROUP)
 #: Largest magnitude of a scaled group sum, in units of its lowest bit.
 MAXIMUM_SCALED_GROUP = BLOCK_GROUP * _PACKED_MAXIMUM**2 * _SCALE_MAXIMUM**2
 SCALED_GROUP_BITS = MAXIMUM_SCALED_GROUP.bit_length()
-#: Number of fraction bits of a scaled group sum: two from products of e2m1 elements, which are multiples of one half,
-#: and the others from the two scales.
+#: Number of fraction bits of a scaled group sum: two bits from products of e2m1 elements, which are multiples of one
+#: half, and the other bits from the two block scales.
 SCALED_GROUP_FRACTION_BITS = 2 + GROUP_SCALE_FRACTION_BITS
 #: Width in bits of the largest exponent of a group's products. This exponent is 0 to 4.
 GROUP_EXPONENT_BITS = 3
 
 
 class ProductGroup(wiring.Component):
-    """Sum the products of a group, or of a part of it, exactly and apply the group's block scales. Combinational.
+    """Sum the products of a group or of a part of a group exactly, and apply its block scales. Combinational.
 
-    ``total = sum of the products``. The scaled group is total / 4 times both scales, not normalised:
+    ``total = sum of the products``. The scaled group is total / 4 times both block scales, not normalised:
     ``(-1)**sign * magnitude * 2**(exponent - 8)``.
 
     Source: published models of kinds mxf4 and mxf4nvf4 (modelled).
@@ -61,7 +61,7 @@ class ProductGroup(wiring.Component):
         self.total_bits = sum_bits(GROUP_PRODUCT_BITS, count)
         self.magnitude_bits = (MAXIMUM_SCALED_GROUP * count // BLOCK_GROUP).bit_length()
         products = "Products of the significands. Products of integers are signed."
-        participates = "A product and both scales are not zero: e_max includes the exponent, even if total is 0."
+        participates = "At least one product and both scales are nonzero: e_max includes exponent, even if total is 0."
         ports = {
             "signs": (In(count), "Signs of the products of floats."),
             "products": (In(signed(GROUP_PRODUCT_BITS)).array(count), products),
@@ -118,14 +118,14 @@ class ProductGroup(wiring.Component):
 class GroupExponent(wiring.Component):
     """Find the largest exponent of the products of a group of packed e2m1, without block scales. Combinational.
 
-    Only a datapath that can truncate parts of a group separately has this component. The exponent determines whether
-    the parts are truncated separately (:attr:`sptc.isa.numerics.Numerics.group`). Source: a published model of kind
+    This component exists only in a datapath that can truncate parts of a group separately. The exponent determines
+    whether parts are truncated separately (:attr:`sptc.isa.numerics.Numerics.group`). Source: a published model of kind
     mxf4nvf4 (modelled).
     """
 
     def __init__(self) -> None:
         operand = In(_PACKED_MAXIMUM.bit_length()).array(BLOCK_GROUP)
-        exponent = "Largest exponent of the nonzero products; 0 without any."
+        exponent = "Largest exponent of the nonzero products; 0 if all products are zero."
         ports = {
             "a": (operand, "Magnitudes of the elements of A, in halves."),
             "b": (operand, "Magnitudes of the selected elements of B, in halves."),
@@ -138,7 +138,7 @@ class GroupExponent(wiring.Component):
         m = Module()
         m.submodules.largest = tree = MaxExponent(BLOCK_GROUP, unsigned(GROUP_EXPONENT_BITS))
         for port, a, b in zip(tree.exponents, self.a, self.b, strict=True):
-            # Magnitudes in halves and exponents:
+            # Magnitudes of e2m1 elements in halves (binary), their values, and exponents:
             #
             #     0001, 0010, 0011     0.5, 1, 1.5     exponent 0
             #     0100, 0110           2, 3            exponent 1

@@ -15,31 +15,33 @@ from .widths import Widths
 
 __all__ = ["ReduceStage", "addends_signature"]
 
-#: Number of adder levels in front of the ``align`` register. In front of all levels, the register would be the widest.
-#: Behind more levels, glitches of the alignment would pass through more adders, and the stage in front of the register
-#: would be the slowest.
+#: Number of adder levels before the ``align`` register. A register before all levels would store the most bits. A
+#: register after more levels would let glitches of the alignment shifters pass through more adders, and would make the
+#: pipeline stage before the register the slowest stage.
 _REGISTERED_LEVEL = 3
 
 
 def addends_signature(config: CoreConfig) -> DescribedSignature:
-    """Return the signature of a step's aligned terms. A negative term is a one's complement and an increment of one."""
+    """Return the signature of a step's aligned terms. A negative term is a one's complement and an increment bit."""
     widths = Widths(config)
     term, group = Out(signed(widths.term_bits)), Out(signed(widths.group_term_bits))
-    terms = "Aligned products in units of the grid, integers in units of 2**integer_bits, sign-extended to the widest."
+    terms = (
+        "Aligned products, sign-extended to the widest: floats in units of 2**(E - F), integers times 2**integer_bits."
+    )
     group_sums = "Exact sums of 16 products of 4-bit elements."
-    group_terms = "Aligned scaled groups in units of the grid, or their parts."
+    group_terms = "Aligned scaled groups, or parts of groups, in units of 2**(E - F)."
     return DescribedSignature(
         {
             "terms": (term.array(config.term_slots), terms),
-            "increments": (Out(1).array(config.term_slots), "Ones to add: one for each term that is a complement."),
+            "increments": (Out(1).array(config.term_slots), "Increments: 1 for each term that is a one's complement."),
             "group_sums": (Out(signed(GROUP_SUM_BITS)).array(widths.integer_groups), group_sums),
             "group_terms": (group.array(widths.scaled_groups * widths.parts), group_terms),
             "group_increments": (
                 Out(widths.scaled_groups * widths.parts),
-                "Ones to add: one for each of group_terms that is a complement.",
+                "Increments: 1 for each of group_terms that is a one's complement.",
             ),
             "c_term": (Out(signed(widths.total_bits)), "Aligned accumulator."),
-            "c_increment": (Out(1), "One to add if the accumulator is a complement."),
+            "c_increment": (Out(1), "Increment: 1 if c_term is a one's complement."),
         }
     )
 
@@ -55,9 +57,9 @@ class ReduceStage(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        Formats and step size. Logic of other formats is not built.
+        Configuration with the formats and the step size. Logic for other formats is not built.
     cuts : collection of str, optional
-        Registers: ``align`` is within the adder tree, ``tree`` behind it.
+        Pipeline registers: ``align`` is inside the adder tree, and ``tree`` is after the adder tree.
     """
 
     def __init__(self, config: CoreConfig, cuts: Collection[str] = ()) -> None:
@@ -76,7 +78,7 @@ class ReduceStage(wiring.Component):
         """Build the carry-save tree and the carry-propagate adder that adds its two output words."""
         m = Module()
         i = self.i
-        # Range of bits of the total that each kind of addend occupies, for two presets:
+        # Number of addends of each kind, and bits of the total that these addends occupy, for two presets:
         #
         #     addend             ampere, total of 38 bits         blackwell, total of 49 bits
         #     terms              8 of 26 ... 0, 8 of 20 ... 0     32 of 27 ... 0

@@ -1,4 +1,4 @@
-"""In-order FIFO whose registers are used in turn, with every register visible at its outputs."""
+"""In-order FIFO whose registers are used in turn. Its output ports show the contents of every register."""
 
 from functools import reduce
 from operator import or_
@@ -13,24 +13,27 @@ __all__ = ["Ring"]
 
 
 class Ring(wiring.Component):
-    """FIFO of registers that are written and read in turn, with a one-hot pointer for each. Latency: one cycle.
+    """FIFO of registers that are written and read in turn, with two one-hot pointers. Latency: one cycle.
 
     Parameters
     ----------
     shape : shape-like
         Shape of an entry.
     most : int
-        Capacity. Push into a full FIFO only together with a pop; pop only a valid entry.
+        Capacity in entries. Push into a full FIFO only together with a pop, and pop only a valid entry.
     """
 
     def __init__(self, shape: ShapeLike, most: int) -> None:
         self.most = most
-        first = "One-hot number of the register with the oldest entry, or of the next to be written if there is none."
+        first = (
+            "One-hot number of the register with the oldest entry, or, in an empty FIFO, of the register to be written "
+            "next."
+        )
         ports = {
             "push": (In(1), "The value of entry is stored in this cycle."),
             "pop": (In(1), "The oldest entry is removed in this cycle."),
             "entry": (In(shape), "Entry to store."),
-            "oldest": (Out(shape), "Oldest entry; undefined if there is none."),
+            "oldest": (Out(shape), "Oldest entry; undefined if the FIFO is empty."),
             "first": (Out(most, init=1), first),
             "valid": (Out(most), "Bit n is 1 if register n has an entry."),
             "entries": (Out(shape).array(most), "Contents of the registers."),
@@ -38,9 +41,9 @@ class Ring(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the registers, and the pointers to the register that is read and to the one that is written."""
+        """Build the registers, and the pointers to the register that is read and to the register that is written."""
         m = Module()
-        # Example with three registers. Bit 0 is on the right:
+        # Example of a FIFO with three registers. Bit 0, for register 0, is on the right:
         #
         #     cycle      0      1      2      3      4
         #     push       1      1      1      0      1

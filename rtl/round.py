@@ -43,7 +43,7 @@ class ResultCode(enum.Enum, shape=2):
 
 
 def normalised_bits(total_bits: int) -> int:
-    """Return the width of a normalised sum in bits. It has extra low bits, so that the complement of -1 is not zero."""
+    """Return the width of a normalised sum in bits. Extra low bits ensure that the complement of -1 is not zero."""
     return max(total_bits + 1, _F32.fraction_bits + 3)
 
 
@@ -52,8 +52,8 @@ class RoundStage(wiring.Component):
 
     The sum is shifted left until its top bit is the leading digit or has the weight of the smallest normal number,
     whichever comes first, so subnormal results need no second shifter. :mod:`sptc.rtl.widths` draws the bits of the
-    shifted sum. The position of the smallest normal number is computed in front of the ``reduce`` register, where there
-    is time.
+    shifted sum. The position of the smallest normal number is computed before the ``reduce`` register, where there is
+    time.
 
     Source: RZ-f32, RZ-E8M13 and RNE-f16, +0 for every zero, the canonical NaNs, and the clamp are measured on an H200.
 
@@ -62,11 +62,12 @@ class RoundStage(wiring.Component):
     total_bits : int
         Signed width of the sum; :attr:`~sptc.rtl.widths.Widths.total_bits` is the width that rounding needs.
     integer_bits : int
-        Number of bits of the sum below the bit with weight one of an integer.
+        Number of bits of the sum below the bit that has the weight one for integers.
     results : collection of ResultCode
-        Results to build.
+        Result formats for which logic is built.
     cuts : collection of str, optional
-        Registers: ``reduce`` is in front, ``count`` behind the count of leading digits, ``normalise`` behind the shift.
+        Pipeline registers: ``reduce`` is before the stage, ``count`` is after the count of leading digits, and
+        ``normalise`` is after the left shift.
     """
 
     def __init__(
@@ -102,8 +103,8 @@ class RoundStage(wiring.Component):
         with m.Switch(i.result):
             if ResultCode.S32 in self.results:
                 with m.Case(ResultCode.S32):
-                    # Bit 31 of the result and the flag `overflow` give the next step the sign of its accumulator, which
-                    # is the top bit of `value`.
+                    # Bit 31 of the result and the flag `overflow` together give the next step the sign of the
+                    # accumulator. This sign is the top bit of `value`.
                     value = i.total[self.integer_bits :]
                     # An integer result of 32 bits has its sign in bit 31. The sum therefore fits if all higher bits
                     # equal bit 31.
@@ -128,8 +129,8 @@ class RoundStage(wiring.Component):
     def _normalise(self, m: Module, i: SimpleNamespace) -> SimpleNamespace:
         """Return the inputs and the normalised (left-shifted) sum. A negative sum is not yet complemented."""
         bits = self.normalised_bits
-        # Position of the leading one of the smallest normal number, one-hot. The vector is zero if the sum cannot be
-        # shifted so far:
+        # One-hot position of the sum's bit that has the weight of the smallest normal number. All bits are zero if the
+        # sum cannot be shifted so far:
         #
         #     headroom            0            1            2
         #     smallest_normal     1000...      01000...     001000...
@@ -138,8 +139,8 @@ class RoundStage(wiring.Component):
         smallest_normal = delayed(m, smallest_normal, int("reduce" in self.cuts), self.enable, "smallest_normal")
         i = self._behind(m, "reduce", i)
 
-        # The highest bit that differs from its upper neighbour is the leading digit, for positive and negative sums.
-        # The one in `smallest_normal` limits the shift. Example of a positive and of a negative sum:
+        # The leading digit of a positive or negative sum is the highest bit that differs from its upper neighbour. The
+        # one in `smallest_normal` limits the left shift. Example of a positive and of a negative sum:
         #
         #     total         00010110     11101001
         #     differs       00011101     00011101     three leading zeros, the shift amount
@@ -177,12 +178,12 @@ class RoundStage(wiring.Component):
         shifted = i.shifted
         magnitude = Signal(self.normalised_bits)
         m.d.comb += magnitude.eq(shifted ^ negative.replicate(self.normalised_bits))
-        # A top bit of zero means that the number is zero, or that it is subnormal because the headroom limited the
-        # shift.
+        # A top bit of zero in the magnitude means that the number is zero, or that it is subnormal because the headroom
+        # limited the left shift.
         field = Signal(ALIGNED_EXPONENT_BITS)
         m.d.comb += field.eq(Mux(magnitude[-1], i.exponent, 0))
-        # The magnitude of a negative sum is its one's complement plus one in the last bit. This one carries into the
-        # fraction only if all dropped bits of the sum are zero.
+        # The magnitude of a negative sum is its one's complement plus an increment of one in the last bit. The
+        # increment carries into the fraction only if all dropped bits of the sum are zero.
         truncated = negative & ~i.dropped
         fraction = magnitude[-1 - _F32.fraction_bits : -1]
         increment = Signal()
@@ -195,8 +196,8 @@ class RoundStage(wiring.Component):
                 guard.eq(shifted[-2 - _F16.fraction_bits]),
                 odd.eq(magnitude[-1 - _F16.fraction_bits]),
             ]
-            # The magnitude of a negative sum is its complement plus one. Its increment depends on guard G and sticky S,
-            # taken before the complement:
+            # Rounding of an f16. The magnitude of a negative sum is its one's complement plus one. The increment of
+            # this complement depends on guard G and sticky S of the sum before the complement:
             #
             #     G S     below the last fraction bit of the magnitude     increment
             #     0 0     zero, after a carry into the fraction            1
@@ -207,8 +208,8 @@ class RoundStage(wiring.Component):
             m.d.comb += increment.eq(Mux(half, up, truncated))
             # In an f16, ones in the bits below its last fraction bit carry the increment up to that bit.
             fraction = fraction | half.replicate(_HALF_PLACE)
-        # A carry out of the fraction enters the exponent field. It turns the largest fraction into the next power of
-        # two, the largest subnormal into the smallest normal number, and the largest f16 into Inf:
+        # A carry out of the fraction enters the exponent field. The carry turns the largest fraction into the next
+        # power of two, the largest subnormal into the smallest normal number, and the largest f16 into Inf:
         #
         #     bit     30 ... 23    22 ... 13    12 ... 0
         #     f32     field        23 fraction bits

@@ -18,15 +18,15 @@ __all__ = ["Row"]
 class Row(wiring.Component):
     """A row of an array with one column: metadata decoder, dot-product unit, and flags of illegal metadata.
 
-    ``d = round(c + sum of products of the kept slots)``. One step each cycle, with a latency of ``config.latency``
-    cycles and no handshake: see :class:`~sptc.rtl.core.Core` for streams.
+    ``d = round(c + sum of products of the kept slots)``. A row takes one step each cycle, with a latency of
+    ``config.latency`` cycles and without a handshake: see :class:`~sptc.rtl.core.Core` for streams.
 
     Source: see :class:`~sptc.rtl.metadata.MetadataStage` and :class:`~sptc.rtl.unit.Unit`.
 
     Parameters
     ----------
     config : CoreConfig
-        Formats, widths, multiplexers and pipeline cuts. Logic of other formats is not built.
+        Formats, widths, multiplexers and pipeline cuts. Logic for other formats is not built.
     """
 
     def __init__(self, config: CoreConfig) -> None:

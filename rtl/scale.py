@@ -28,8 +28,8 @@ class ScaleCode(enum.Enum, shape=2):
 class ExponentOffset(wiring.Component):
     """Compute the offset between true and biased product exponents, which includes the block scales. Combinational.
 
-    ``offset = bias(a) + bias(b) - (scale_a - 127) - (scale_b - 127)``, with the scales only while `enable` is set: a
-    block scale is added to every product exponent, before the maximum.
+    ``offset = bias(a) + bias(b) - (scale_a - 127) - (scale_b - 127)``, with the scales only while `enable` is set. The
+    block scales are thus added to every product exponent before the maximum is found.
 
     Source: published models of kind mxf8f6f4 (modelled). Code 0x00 is 2**-127, not zero (OCP MX v1.0).
     """
@@ -73,7 +73,8 @@ class ExponentOffset(wiring.Component):
 class GroupScale(wiring.Component):
     """Multiply the two block scales of a group of 16 products of packed e2m1. Combinational.
 
-    Value: ``significand * 2**(exponent - 6)``; subnormal ue4m3 keeps the exponent -6 and is not normalised.
+    The product of the two scales is ``significand * 2**(exponent - 6)``. A subnormal ue4m3 scale has the exponent -6
+    and is not normalised.
 
     Source: published models of kinds mxf4 and mxf4nvf4 (modelled).
     """
@@ -81,7 +82,7 @@ class GroupScale(wiring.Component):
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         ports = {
-            "scale": (In(ScaleCode), "Format of both scales."),
+            "scale": (In(ScaleCode), "Format of both block scales."),
             "scale_a": (In(8), "Code of the block scale of A; the sign bit of ue4m3 is ignored."),
             "scale_b": (In(8), "Code of the block scale of B; the sign bit of ue4m3 is ignored."),
             "significand": (Out(8), "Exact product of the significands."),

@@ -1,4 +1,4 @@
-"""The select stage: metadata selects two of the four elements of B in each chunk."""
+"""The select stage, in which metadata selects two of the four units in each chunk of B."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring

@@ -1,4 +1,4 @@
-"""Product slots of a dot-product unit: formats that each slot multiplies, and widths of its significands."""
+"""Product slots of a dot-product unit: the formats that each slot multiplies, and the widths of significands."""
 
 from functools import cached_property
 
@@ -11,24 +11,24 @@ __all__ = ["Slot", "kept_bits"]
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return the number F of bits that alignment keeps below e_max, for a float format not summed in groups."""
+    """Return F, the number of bits that alignment keeps, for a float format whose products are aligned one by one."""
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
 
 
 class Slot:
     """One product slot of a dot-product unit, which multiplies one element of A by one element of B per step.
 
-    Bit 0 of the sum has the weight ``2**(E - F)``, with F of the step's format. The product of a slot enters the sum
-    at bit `padding` for every format. A format with a smaller F has its significands at lower bits of the operands, so
-    that the shifter drops the bits below F. Integers have the lowest bits of the operands and are not shifted.
-    :mod:`sptc.rtl.widths` draws the bits.
+    Bit 0 of the sum has the weight ``2**(E - F)``, where F belongs to the format of the step. The product of a slot
+    enters the sum at bit `padding` for every format. A format with a smaller F has its significands at lower bits of
+    the operands, so that the shifter drops the bits below F. Integers have the lowest bits of the operands and are not
+    shifted. :mod:`sptc.rtl.widths` draws the bits.
 
     Parameters
     ----------
     config : CoreConfig
         The datapath.
     index : int
-        Number of the slot; slot 0 serves every format.
+        Number of the product slot. Slot 0 serves every format.
 
     Attributes
     ----------
@@ -51,9 +51,10 @@ class Slot:
         widest = max(element.significand_bits for element in self.elements)
         least = max(0, *(kept_bits(self.config, element) - 2 * (widest - 1) for element in self.floats))
         most = min(kept_bits(self.config, element) - 2 * element.format.fraction_bits for element in self.floats)
-        # With a padding of `least` or more, no float needs a wider significand than `widest`. With `most` or less, no
-        # float loses fraction bits. Within these limits, the lowest bit of an integer is at the same position as in
-        # product slot 0.
+        # The padding is the number of bits of the sum below the product. With a padding of `least` or more, no float
+        # needs a wider significand than `widest`. With a padding of `most` or less, no float loses fraction bits.
+        # Within these limits, the lowest bit of an integer product is at the same position of the sum as in product
+        # slot 0.
         return min(max(least, integer_place), most)
 
     def point(self, element: Element, operand: str) -> int:
@@ -69,7 +70,7 @@ class Slot:
 
     @property
     def factor(self) -> Shape:
-        """Shape of the operands of the product slot's multiplier. They are signed if it multiplies signed integers."""
+        """Shape of the multiplier operands in the product slot: signed if the slot serves signed integers."""
         integers = [element for element in self.elements if element.format.is_integer]
         has_sign = any(element.format.signed for element in integers)
         others = [element.significand_bits for element in self.elements if element.packed_float]
@@ -84,12 +85,12 @@ class Slot:
 
     @property
     def float_bits(self) -> int:
-        """Number of low bits of the sum that a product of floats can reach. Each product of significands is below 4."""
+        """Number of low bits of the sum that a product of floats can occupy. A product of significands is below 4."""
         return max((kept_bits(self.config, element) + 2 for element in self.floats), default=0)
 
     @property
     def shift_amount_bits(self) -> int:
-        """Width in bits of the shift amount. If e_max is saturated to this width, all bits of a product are dropped."""
+        """Width in bits of the shift amount. An e_max saturated to this width shifts out all bits of a product."""
         largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in self.floats), default=0)
         return min((largest + self.float_bits).bit_length(), PRODUCT_EXPONENT_BITS)
 

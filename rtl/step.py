@@ -1,6 +1,6 @@
-"""Operands and results of a dot-product unit, and of a row, which is a metadata decoder and a unit.
+"""Layouts of operands and results of a dot-product unit, and of a row (a metadata decoder with a unit).
 
-Both take one step per cycle.
+A unit and a row take one step per cycle.
 """
 
 from amaranth.hdl import ShapeLike
@@ -25,10 +25,10 @@ __all__ = [
     "unit_step_layout",
 ]
 
-#: Meanings of the input ports of a row and of a dot-product unit.
+#: Texts that document the input ports of a row and of a dot-product unit.
 STEP = "Operands and control word of a step. A step enters in each cycle in which enable is 1."
-ENABLE = "Clock enable of the pipeline: while it is 0, the pipeline registers keep their contents."
-#: Meaning of each field that contains an accumulator.
+ENABLE = "Clock enable of the pipeline: while enable is 0, the pipeline registers keep their contents."
+#: Text that documents each field that contains an accumulator.
 ACCUMULATOR = "Accumulator format: f32 for result F32 or E8M13, f16 in the low half for F16, a 32-bit integer for S32."
 
 
@@ -55,12 +55,14 @@ def control_layout() -> DescribedLayout:
         "Format and rounding of the result: F32 is truncated to f32, E8M13 to 13 fraction bits of an f32; F16 is "
         "rounded to nearest even; S32 is a 32-bit integer."
     )
-    saturate = "1: an integer result is clamped to the range of s32; 0: it wraps modulo 2**32. Floats ignore it."
+    saturate = (
+        "1: an integer result is clamped to the range of s32; 0: the result wraps modulo 2**32. Ignored for floats."
+    )
     rule = (
         "Rule that defines the legal metadata nibbles: PLAIN and WGMMA two different indices, ORDERED increasing "
         "indices, TF32 0b0100 and 0b1110, TCGEN05 seven nibbles. With 3:1 multiplexers, PLAIN also exchanges kept "
-        "elements of A. The metadata decoder of a row reads it; a unit, which takes decoded metadata, ignores it. "
-        "Dense steps ignore it."
+        "elements of A. The metadata decoder of a row reads the rule. A unit takes decoded metadata and ignores the "
+        "rule. The rule is ignored in dense steps."
     )
     return DescribedLayout(
         {
@@ -123,7 +125,7 @@ def _step_layout(config: CoreConfig, a: str, selection: dict[str, tuple[ShapeLik
         b += f"In a dense step only the low {size // 2} of every {size} bytes are used."
     overflow = (
         "Overflow output of the previous step of the same integer instruction, or 0 in its first step: if 1, the sign "
-        "of c is the inverse of bit 31. Floats ignore it."
+        "of c is the inverse of bit 31. Ignored for floats."
     )
     return DescribedLayout(
         {
@@ -140,10 +142,10 @@ def _step_layout(config: CoreConfig, a: str, selection: dict[str, tuple[ShapeLik
 
 
 def row_result_layout(config: CoreConfig) -> DescribedLayout:
-    """Return the layout of the result of a row: a metadata decoder and the unit that it feeds."""
+    """Return the layout of the result of a row, which is a metadata decoder and a dot-product unit."""
     illegal = (
-        "Flags of undefined metadata: bit c is 1 if control.rule does not define the nibble of chunk c. They are 0 in "
-        "a dense step. The result d does not depend on them."
+        "Flags of undefined metadata: bit c is 1 if control.rule does not define the nibble of chunk c. The flags are "
+        "0 in a dense step. The result d does not depend on the flags."
     )
     return DescribedLayout({**unit_result_layout().fields, "illegal": (config.chunks, illegal)})
 
@@ -151,8 +153,8 @@ def row_result_layout(config: CoreConfig) -> DescribedLayout:
 def unit_result_layout() -> DescribedLayout:
     """Return the layout of the result of a dot-product unit."""
     overflow = (
-        "An integer sum exceeded 32 bits and was not clamped: its sign is the inverse of bit 31 of d. Input overflow "
-        "of the next step of the same instruction must have this value; only the last step may clamp."
+        "An integer sum exceeded 32 bits and was not clamped: the sign of the sum is the inverse of bit 31 of d. Input "
+        "overflow of the next step of the same instruction must have this value; only the last step may clamp."
     )
     d = "Result in the format of control.result; an f16 is in the low half, and the high half is 0. "
     d += "NaN is 0x7fffffff for results F32 and E8M13, and 0x7fff for F16."

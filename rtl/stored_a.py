@@ -21,7 +21,7 @@ _COLUMNS = 8
 class StoredA(wiring.Component):
     """Store A of both instruction slots, from registers, from shared memory, or from columns of tensor memory.
 
-    Latency: one cycle. All of A of an instruction comes from one of these sources.
+    Latency: one cycle. All of A for one instruction comes from only one of the three sources.
 
     Source: PTX ISA, fragments of ``mma``: lane 4 g + t has bytes 4 t to 4 t + 3 of each 16-byte segment of rows g and
     g + 8. The bytes of segment s are in registers 2 s (row g) and 2 s + 1 (row g + 8).
@@ -29,7 +29,7 @@ class StoredA(wiring.Component):
     Parameters
     ----------
     arrays : int
-        Arrays of 16 rows each.
+        Number of arrays of dot-product units, each of which computes 16 rows.
     from_registers, from_columns : bool
         Whether to build the ports for registers and for tensor memory. Ports for shared memory are always built.
     """
@@ -38,15 +38,15 @@ class StoredA(wiring.Component):
         self._arrays, self._from_registers, self._from_columns = arrays, from_registers, from_columns
         self._panels = A_PANELS_OF_ARRAY * arrays
         ports = {
-            "arriving": (In(1), "core_matrix is valid."),
+            "arriving": (In(1), "Port core_matrix is valid."),
             "core_matrix": (
                 In(core_matrix_layout(self._panels)),
-                "Core matrix of A that arrives; its tag is the slot.",
+                "Core matrix of A that arrives; its tag is the number of the slot.",
             ),
             "complete": (Out(SLOTS), "Bit n is 1 if the last core matrix of slot n arrives in this cycle."),
             "fragments": (Out(FRAGMENT).array(SLOTS, arrays), "Registers of A in both slots, for each array."),
-            "slot": (In(range(SLOTS)), "Number of the slot that is multiplied."),
-            "a": (Out(FRAGMENT).array(arrays), "Registers of A in the slot that is multiplied, for each array."),
+            "slot": (In(range(SLOTS)), "Number of the slot whose instruction is multiplied."),
+            "a": (Out(FRAGMENT).array(arrays), "Registers of A for the multiplied instruction, for each array."),
         }
         if from_registers:
             ports |= {
@@ -57,7 +57,7 @@ class StoredA(wiring.Component):
             ports |= {
                 "column": (In(SLOTS), "Bit n is 1 if a column of A for slot n arrives in this cycle."),
                 "number": (In(range(_COLUMNS)), "Number of the column that arrives."),
-                "words": (In(WORD_BITS).array(ROWS * arrays), "Word of the column in each row."),
+                "words": (In(WORD_BITS).array(ROWS * arrays), "Words of the column that arrives, one for each row."),
             }
         super().__init__(DescribedSignature(ports))
 
@@ -88,7 +88,7 @@ class StoredA(wiring.Component):
         return m
 
     def _store_columns(self, m: Module, slot: int, stored: list[Signal]) -> None:
-        """Store columns of A from tensor memory. Column 4 s + t has word t of segment s of every row."""
+        """Store columns of A from tensor memory. Column 4 s + t has word t of the 16-byte segment s of every row."""
         for column in range(_COLUMNS):
             segment, t = divmod(column, 4)
             with m.If(self.column[slot] & (self.number == column)):

@@ -16,7 +16,8 @@ def package(config: CoreConfig, top: str, name: str) -> str:
     Parameters
     ----------
     config, top, name
-        As for :func:`~sptc.rtl.emit.emit`. The package is ``NAME_pkg``, the module ``NAME_typed``.
+        The same parameters as those of :func:`~sptc.rtl.emit.emit`. The package has the name ``NAME_pkg``, and the
+        wrapper module the name ``NAME_typed``.
     """
     types = _Types()
     members, connections = [], []
@@ -32,8 +33,8 @@ def package(config: CoreConfig, top: str, name: str) -> str:
     if top not in ("unit", "row"):
         constants |= {"ROWS": config.rows, "COLUMNS": config.columns}
     lines = [
-        # Lint exceptions: the module name differs from the file name, constants may be unused, and one field is named
-        # `long`.
+        # Lint exceptions: the module name differs from the file name, constants may be unused, and one field has the
+        # name `long`, a reserved word of C++.
         *(f"/* verilator lint_off {rule} */" for rule in ("DECLFILENAME", "UNUSEDPARAM", "SYMRSVDWORD")),
         f"package {name}_pkg;",
         *(f"  localparam int {constant} = {value};" for constant, value in constants.items()),
@@ -52,20 +53,20 @@ def package(config: CoreConfig, top: str, name: str) -> str:
 
 
 def _numbered(members: Iterable[Port]) -> Iterator[tuple[str, list[Port]]]:
-    """Yield groups of ports with the same name. Numbered ports that differ only in the number form one group."""
+    """Yield groups of ports by name. Numbered ports whose names differ only in the number form one group."""
     for stem, alike in groupby(members, key=lambda port: re.sub(r"__\d+$", "", port.name)):
         yield stem, list(alike)
 
 
 class _Types:
-    """Type definitions in SystemVerilog, each before its first use. Attribute `lines` is their text."""
+    """Type definitions in SystemVerilog, each before its first use. Attribute `lines` is the text of the types."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._named: dict[Type, str] = {}
 
     def enter(self, name: str, kind: Type) -> str:
-        """Define a SystemVerilog type under a name, unless it is defined already. Return the type of a port with it.
+        """Define a SystemVerilog type under a name, unless the type exists. Return its text for port declarations.
 
         Icarus Verilog 11 accepts neither names of array types nor arrays of structures for ports. The type of an array
         port is therefore written out, with vectors in place of structures and enumerations.
@@ -130,7 +131,7 @@ def _remark(field: Field) -> str:
 
 
 def lines_of_ports(members: Iterable[Port]) -> list[str]:
-    """Return a table of ports and their fields, with the bit range of each."""
+    """Return the lines of a table of ports and their fields, with the bit range of each field."""
     rows = [("port", "bits", "what", "meaning")]
     for name, each in _numbered(members):
         first = each[0]
@@ -145,7 +146,7 @@ def lines_of_ports(members: Iterable[Port]) -> list[str]:
 
 
 def _rows(kind: Type, low: int, depth: int, path: str = "") -> Iterator[tuple[str, str, str, str]]:
-    if isinstance(kind, Array):  # the table describes one element: all have the same fields
+    if isinstance(kind, Array):  # the table shows only the first element, since all have the same fields
         yield from _rows(kind.element, low, depth, f"{path}[0].")
     if isinstance(kind, Structure):
         for field in kind.fields:

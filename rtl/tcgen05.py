@@ -27,8 +27,8 @@ from .warp import CHUNKS, COLUMNS, ILLEGAL, ROWS, SCALE_SIZE, ScaleSizeCode, War
 
 __all__ = ["TCGEN05_ARRAY", "CtaOperation", "Tcgen05", "tcgen05_layout"]
 
-#: Array of half a tensor core of sm_100. It computes 16 rows x 8 columns in four cycles, the throughput measured on a
-#: B200.
+#: Array of half a tensor core of sm_100. The array computes 16 rows x 8 columns in four cycles, the throughput measured
+#: on a B200.
 TCGEN05_ARRAY = replace(PRESETS["blackwell"], rows=8, columns=4)
 #: Number of 6-bit or 4-bit elements in 16 bytes of shared memory. The elements are packed, with padding up to 16 bytes.
 _PADDED = 16
@@ -50,7 +50,7 @@ def tcgen05_layout() -> DescribedLayout:
     transposed = "1: {} is MN-major (only with elements of 16 bits); 0: K-major."
     selector = (
         "Sparsity selector of PTX: which of two adjacent columns contains the metadata of elements of 16 or 32 bits. "
-        "Smaller elements and dense instructions ignore it."
+        "The selector is ignored for smaller elements and in dense instructions."
     )
     byte = "Scale factor {} ID of PTX: number of the lowest byte with block scales in a 32-bit word."
     pair = (
@@ -59,14 +59,14 @@ def tcgen05_layout() -> DescribedLayout:
     )
     return DescribedLayout(
         {
-            "operation": (CtaOperation, "MULTIPLY: tcgen05.mma; COMMIT: tcgen05.commit, ignoring all other fields."),
+            "operation": (CtaOperation, "MULTIPLY: tcgen05.mma; COMMIT: tcgen05.commit, which ignores other fields."),
             "control": (control_layout(), "Control word: element formats, metadata rule, result format, block scales."),
             "a_descriptor": (descriptor_layout(), descriptor.format("A", "; ignored if a_shared is 0")),
             "b_descriptor": (descriptor_layout(), descriptor.format("B", "")),
             "a_shared": (1, "1: A is in shared memory; 0: A is in tensor memory."),
             "a_transposed": (1, transposed.format("A in shared memory")),
             "b_transposed": (1, transposed.format("B")),
-            "negated": (1, "1: the products are negated: the instruction negates A or B. Integers ignore it."),
+            "negated": (1, "1: the products are negated, since the instruction negates A or B. Ignored for integers."),
             "add": (1, "enable-input-d of PTX: 1: D = A B + D; 0: D = A B."),
             "last_panel": (PANEL_BITS, LAST_PANEL),
             "sparsity_selector": (1, selector),
@@ -85,9 +85,9 @@ def _ports(arrays: int) -> DescribedSignature:
     """Return the signature of the tensor cores of one CTA."""
     undefined = (
         "Flags of operand addresses that PTX leaves undefined, in the cycle in which an instruction is accepted. The "
-        "results do not depend on them."
+        "results do not depend on the flags."
     )
-    waits = "For a pair of CTAs: this CTA is ready for the next panel, which is multiplied once both are ready."
+    waits = "For a pair of CTAs: this CTA is ready for the next panel, which is multiplied once both CTAs are ready."
     panel = "For a pair of CTAs: next panel of B [column][64 bytes], valid while waits is 1 if this CTA has the panel."
     return DescribedSignature(
         {
@@ -97,7 +97,7 @@ def _ports(arrays: int) -> DescribedSignature:
             "undefined": (Out(placement_layout()), undefined),
             "illegal": (
                 Out(data.ArrayLayout(CHUNKS, ROWS * arrays)),
-                f"{ILLEGAL} They are valid while accumulators__write is 1.",
+                f"{ILLEGAL} The flags are valid while accumulators__write is 1.",
             ),
             "tensor": (Out(tensor_memory_signature(ROWS * arrays)), "Port to tensor memory, for operands."),
             "accumulators": (Out(accumulator_memory_signature(arrays)), "Port to tensor memory, for D."),
@@ -113,16 +113,17 @@ def _ports(arrays: int) -> DescribedSignature:
 class Tcgen05(wiring.Component):
     """Execute ``tcgen05.mma``, sparse or dense, for 128 rows of one CTA, in panels of eight columns of N.
 
-    Each tensor core has two arrays. An array multiplies 16 rows by a panel in ``config.warp_blocks`` cycles: four with
-    32 units. Each panel of B is read once for all arrays. With ``.cta_group::2`` one of the two CTAs reads it for the
-    arrays of both, which multiply it in the same cycle. There are two instruction slots: while one instruction
-    multiplies, A, metadata and block scales of the next arrive. The interval from one instruction to the next is the
-    longest of three::
+    Each tensor core has two arrays. An array multiplies 16 rows by a panel in ``config.warp_blocks`` cycles: four
+    cycles with 32 units. Each panel of B is read once for all arrays. With ``.cta_group::2``, one of the two CTAs reads
+    a panel for the arrays of both CTAs, which multiply the panel in the same cycle. There are two instruction slots:
+    while one instruction multiplies, A, metadata and block scales of the next instruction arrive. The interval from one
+    instruction to the next is the longest of three::
 
         max(blocks * N / 8, bytes from shared memory / 128, columns from tensor memory)
 
-    An instruction with the same accumulators as the previous instruction also waits until the results of the latter
-    are written, 13 cycles after its accumulators were read. With N below 32 this makes the interval longer.
+    An instruction with the same accumulators as the previous instruction also waits until the results of the previous
+    instruction are written, 13 cycles after its accumulators were read. With N below 32 this wait makes the interval
+    longer.
 
     Source: PTX ISA. The throughput, the port to shared memory and the reads of a pair of CTAs were measured by others
     on a B200, with dense instructions. All other behaviour is modelled, not measured. Not built: ``.ws``, 64 rows,
@@ -134,8 +135,8 @@ class Tcgen05(wiring.Component):
     config : CoreConfig
         The array, as for :class:`~sptc.rtl.warp.Warp`.
     arrays : int
-        Arrays of 16 rows and 16 lanes of tensor memory each. Eight make a whole CTA; fewer are quicker to build. An
-        even number with block scales, which are stored for 32 rows at a time.
+        Number of arrays, each with 16 rows and 16 lanes of tensor memory. A whole CTA has eight arrays; fewer arrays
+        are quicker to build. With block scales, which are stored for 32 rows at a time, the number must be even.
     unit_class, warp_class : type
         Component classes of the units and of the arrays.
     """
@@ -165,8 +166,8 @@ class Tcgen05(wiring.Component):
         wiring.connect(m, operands.memory, wiring.flipped(self.tensor))
         wiring.connect(m, store.memory, wiring.flipped(self.accumulators))
         kept = data.StructLayout({name: field.shape for name, field in tcgen05_layout() if name != "operation"})
-        # A, metadata and block scales must be complete before the first panel is multiplied. Panels of B and D arrive
-        # one by one.
+        # All of A, metadata and block scales must have arrived before the first panel is multiplied. B and D arrive
+        # panel by panel (eight columns each).
         m.submodules.slots = slots = OperandSlots(kept, {"a": True, "b": False, "words": True, "d": False})
         m.submodules.stored_a = stored = StoredA(self.arrays, from_columns=True)
         m.submodules.words = words = TensorWords(self.arrays)
@@ -185,7 +186,7 @@ class Tcgen05(wiring.Component):
         return m
 
     def _take(self, m: Module, slots: OperandSlots) -> None:
-        """Accept multiplications into the instruction slots. Accept commits while one more group can be pending."""
+        """Accept multiplications into the instruction slots, and commits while another group can be pending."""
         m.submodules.commits = commits = Commits(self.config.warp_items)
         payload, taken = self.i.payload, Signal(name="taken")
         m.d.comb += [slots.i.payload[name].eq(payload[name]) for name in slots.i.payload.shape().members]
@@ -208,7 +209,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _bring_b(self, m: Module, slots: OperandSlots, fetch: OperandFetch) -> None:
-        """Request the panels of B from shared memory of this CTA, for one instruction slot after the other."""
+        """Request the panels (eight columns) of B from shared memory of this CTA, for the instruction slots in turn."""
         m.submodules.requests_b = requests = PanelRequests(1 << PANEL_BITS)
         turn = slots.b
         instruction = turn.instruction
@@ -223,15 +224,15 @@ class Tcgen05(wiring.Component):
         ]
 
     def _bring_a(self, m: Module, slots: OperandSlots, fetch: OperandFetch, stored: StoredA) -> None:
-        """Request A from shared memory, for one instruction slot after the other."""
+        """Request A from shared memory, for the instruction slots in turn."""
         m.submodules.requests_a = requests = PanelRequests(A_PANELS_OF_ARRAY * self.arrays)
         turn, arrived, elsewhere = slots.a, fetch.core_matrix, Signal(name="a_is_elsewhere")
         instruction = turn.instruction
         wiring.connect(m, requests.o, fetch.a)
         code = Array(slots.stored)[arrived.tag].control.a
         m.d.comb += [
-            # If A is in tensor memory, :meth:`_bring_words` reads it. The instruction's turn to request A from shared
-            # memory then ends in its first cycle.
+            # If A is in tensor memory, :meth:`_bring_words` reads it. The turn of the instruction to request A from
+            # shared memory then ends in the first cycle of the turn.
             elsewhere.eq(turn.pending & ~instruction.a_shared),
             requests.pending.eq(turn.pending & instruction.a_shared),
             requests.descriptor.eq(instruction.a_descriptor),
@@ -250,7 +251,7 @@ class Tcgen05(wiring.Component):
     def _bring_words(
         self, m: Module, slots: OperandSlots, operands: TensorOperands, words: TensorWords, stored: StoredA
     ) -> None:
-        """Read metadata, block scales and A from tensor memory, for one instruction slot after the other."""
+        """Read metadata, block scales and A from tensor memory, for the instruction slots in turn."""
         turn, request, column = slots.words, operands.i.payload, operands.column
         tag = 1 << column.tag
         m.d.comb += [
@@ -270,7 +271,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _request_accumulators(self, m: Module, slots: OperandSlots, store: Accumulators) -> None:
-        """Request panels of accumulators for one instruction slot after the other, in the order of multiplication."""
+        """Request panels (eight columns) of accumulators for the instruction slots in turn, in multiplication order."""
         turn, requested, taken = slots.d, Signal(PANEL_BITS, name="requested_of_d"), Signal(name="d_is_requested")
         instruction = turn.instruction
         last = requested == instruction.last_panel
@@ -296,7 +297,7 @@ class Tcgen05(wiring.Component):
         words: TensorWords,
         store: Accumulators,
     ) -> None:
-        """Multiply a panel and write its results. Both CTAs of a pair multiply a panel in the same cycle."""
+        """Multiply a panel (eight columns) and write its results. Both CTAs of a pair multiply in the same cycle."""
         config, instruction = self.config, slots.instruction
         warps = [self.warp_class(config, self.unit_class) for _ in range(self.arrays)]
         multiply, ready, is_own = (Signal(name=name) for name in ("multiply", "ready", "is_own_panel"))
@@ -321,7 +322,7 @@ class Tcgen05(wiring.Component):
             m.submodules[f"operands_{number}"] = operands = PanelOperands(config)
             m.d.comb += [
                 *(operands.instruction[name].eq(instruction[name]) for name in ("control", "negated", "add")),
-                # The sparsity selector determines which column of metadata is read, and the arrays always get 0.
+                # The sparsity selector determines which column of metadata is read, so the arrays get selector 0.
                 operands.e.eq(words.e[number]),
                 operands.a.eq(stored.a[number]),
                 operands.panel.eq(panel),
@@ -338,9 +339,9 @@ class Tcgen05(wiring.Component):
 
 
 def _panel_number(instruction: data.View, place: Value) -> Value:
-    """Return the number of the panel that is multiplied at a given position. The two CTAs of a pair alternate."""
-    # Each CTA of a pair has half of the columns of B, and the two CTAs provide panels alternately. Order of the panels
-    # for N = 64:
+    """Return the number of the panel (eight columns) that is multiplied in turn `place`. CTAs of a pair alternate."""
+    # Each CTA of a pair has half of the columns of B, and the two CTAs provide panels (eight columns) alternately.
+    # Order of the panels for N = 64:
     #
     #     place          0    1    2    3    4    5    6    7
     #     CTA with B     0    1    0    1    0    1    0    1     1: `odd`
@@ -350,7 +351,7 @@ def _panel_number(instruction: data.View, place: Value) -> Value:
 
 
 def _unpacked(config: CoreConfig, whole: Value, code: Value) -> Value:
-    """Return words of 16 bytes with one element in each byte. Shared memory packs elements of less than 8 bits.
+    """Return 16-byte words with one element per byte. In shared memory, elements of less than 8 bits are packed.
 
     Source: PTX ISA, packing formats of ``tcgen05``.
     """

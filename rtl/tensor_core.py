@@ -15,23 +15,23 @@ from .warp import Warp, warp_operands_layout, warp_result_layout
 
 __all__ = ["TENSOR_CORE", "TensorCore"]
 
-#: Array of a tensor core of sm_90. It computes 16 rows x 8 columns in four cycles, the throughput of ``wgmma`` on an
-#: H200.
+#: Array of a tensor core of sm_90. The array computes 16 rows x 8 columns in four cycles, the throughput of ``wgmma``
+#: on an H200.
 TENSOR_CORE = replace(PRESETS["hopper"], rows=8, columns=4)
 
 
 class TensorCore(wiring.Component):
-    """Multiply panels of ``wgmma``, and ``mma`` and ``mma.sp`` of one warp scheduler while no panel waits.
+    """Multiply panels (eight columns) of ``wgmma``, and ``mma`` of one warp scheduler while no panel waits.
 
-    The array takes ``config.warp_blocks`` cycles for a panel or an ``mma``: four with 32 units. The register file
-    limits the interval between two ``mma``: it delivers the operands of the second after the first has begun. No
-    ``mma`` begins while a panel waits; measured on an H200, an ``mma`` beside ``wgmma`` of other warps takes hundreds
-    of cycles.
+    The array takes ``config.warp_blocks`` cycles for a panel, an ``mma`` or an ``mma.sp``: four cycles with 32 units.
+    The register file limits the interval between two ``mma``: it delivers the operands of the second ``mma`` after the
+    first has begun. No ``mma`` begins while a panel waits; measured on an H200, an ``mma`` beside ``wgmma`` of other
+    warps takes hundreds of cycles.
 
     Parameters
     ----------
     config, registers, unit_class, warp_class
-        As for :class:`~sptc.rtl.warpgroup.Warpgroup`.
+        The same parameters as those of :class:`~sptc.rtl.warpgroup.Warpgroup`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class TensorCore(wiring.Component):
         self.warp_class = warp_class
         operands, results = stream.Signature(warp_operands_layout()), stream.Signature(warp_result_layout())
         ports = {
-            "panel_waits": (In(1), "A panel of wgmma is available; other arrays may not be ready for it yet."),
+            "panel_waits": (In(1), "A panel of wgmma is available; other arrays may not be ready for this panel yet."),
             "panel": (In(operands), "Panels of wgmma, each as an mma instruction."),
             "i": (In(operands), "mma instructions with their registers."),
             "panel_result": (Out(results), "Results of panels, in order."),
@@ -59,7 +59,7 @@ class TensorCore(wiring.Component):
         """Build the input multiplexer, the counter of cycles between two ``mma``, and the routing of results."""
         m = Module()
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
-        # One bit for each instruction or panel in the array: 1 for an `mma`.
+        # One bit for each item in the array: 1 for an `mma` instruction, 0 for a panel (eight columns) of `wgmma`.
         m.submodules.sources = sources = Ring(1, self.config.warp_items)
         # Example: the register file takes 8 cycles for the operands of a sparse `mma` with four registers of A, and the
         # array takes four cycles for an `mma` or a panel:

@@ -19,12 +19,12 @@ from .warp import FRAGMENT, REGISTER, Warp, warp_operands_layout, warp_result_la
 
 __all__ = ["WARPS", "TensorCores", "mma_layout", "multiplication_layout", "ready_cycles", "shared_members"]
 
-#: Number of warps per warpgroup. Each has its own tensor core.
+#: Number of warps per warpgroup. Each warp has its own tensor core.
 WARPS = 4
 #: Number of panels of A (eight rows each) per instruction.
 _A_PANELS = WARPS * A_PANELS_OF_ARRAY
-#: Number of shared-memory reads per panel of A, and number of panels of B that are read before A: as many as
-#: :class:`~sptc.rtl.operand_fetch.OperandFetch` has buffers for panels of B.
+#: Number of shared-memory reads per panel (eight rows) of A, and number of panels (eight columns) of B that are read
+#: before A. The second number is the number of panel buffers in :class:`~sptc.rtl.operand_fetch.OperandFetch`.
 _A_READS, _PANELS_FIRST = 2, 2
 
 
@@ -32,7 +32,7 @@ def multiplication_layout() -> DescribedLayout:
     """Return the layout of a ``wgmma.mma_async`` instruction, sparse or dense."""
     common = panel_instruction_layout().fields
     a = "Registers of A [warp][lane][register], in the fragment layout of PTX; ignored if a_shared is 1."
-    e = "Metadata registers [warp][lane]; dense instructions ignore them."
+    e = "Metadata registers [warp][lane]; ignored in dense instructions."
     transposed = "imm-trans-{} of PTX: 1: {} is MN-major (only with elements of 16 bits); 0: K-major."
     return DescribedLayout(
         {
@@ -63,15 +63,15 @@ def mma_layout() -> DescribedLayout:
 
 
 def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
-    """Return the minimum cycles from acceptance of a ``wgmma`` to its first panel, if no other ``wgmma`` is running.
+    """Return the minimum number of cycles from acceptance of a ``wgmma`` to its first panel, without other ``wgmma``.
 
     Parameters
     ----------
     registers : int
-        Cycles in which the register file delivers A; 0 if A is in shared memory, where two panels of B are read before
-        A.
+        Number of cycles in which the register file delivers A, or 0 if A is in shared memory. In the latter case, two
+        panels of B are read before A.
     panels, panel_reads : int
-        Panels of B, and shared-memory reads per panel.
+        Number of panels (eight columns) of B, and number of shared-memory reads per panel of B.
     """
     if registers:
         return registers + 1
@@ -79,7 +79,7 @@ def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
 
 
 def shared_members() -> dict[str, tuple[wiring.Member, str]]:
-    """Return the ports that all warps of an SM share: for ``mma`` of other warps, and for shared memory."""
+    """Return the ports that all warps of an SM share: ports for ``mma`` of other warps and for shared memory."""
     mma = "mma and mma.sp instructions of other warps, at most one per cycle. A waiting panel of wgmma has priority."
     mma_result = "Results of the mma instructions of the tensor core with the number of this port, in order."
     results = Out(stream.Signature(warp_result_layout())).array(WARPS)
@@ -100,7 +100,7 @@ class RegisterDelivery(wiring.Component):
             "pending": (In(1), "Operands are being delivered; all inputs must stay constant until end is 1."),
             "sparse": (In(1), "The instruction has metadata."),
             "narrow": (In(1), "The results are f16, or N is 8."),
-            "end": (Out(1), "This cycle is the last one of the delivery."),
+            "end": (Out(1), "This cycle is the last cycle of the delivery."),
         }
         super().__init__(DescribedSignature(ports))
 
@@ -119,10 +119,10 @@ class RegisterDelivery(wiring.Component):
 class TensorCores(wiring.Component):
     """Multiply ``wgmma`` with M = 64 on the four tensor cores of an SM, in panels of eight columns of N.
 
-    Each of the four warps has its own array, which multiplies a panel in ``config.warp_blocks`` cycles: four with 32
-    units. Each panel of B is read once for all four arrays. There are two instruction slots: while one instruction
-    multiplies, A of the next arrives from registers or from shared memory. The port to shared memory reads 128 bytes a
-    cycle, B before A. The interval from one instruction to the next is the longest of three::
+    Each of the four warps has its own array, which multiplies a panel in ``config.warp_blocks`` cycles: four cycles
+    with 32 units. Each panel of B is read once for all four arrays. There are two instruction slots: while one
+    instruction multiplies, A of the next instruction arrives from registers or from shared memory. The port to shared
+    memory reads 128 bytes a cycle, B before A. The interval from one instruction to the next is the longest of three::
 
         max(blocks * N / 8, bytes from shared memory / 128, cycles of the register file)
 
@@ -132,7 +132,7 @@ class TensorCores(wiring.Component):
     Parameters
     ----------
     config, registers, unit_class, warp_class
-        As for :class:`~sptc.rtl.warpgroup.Warpgroup`.
+        The same parameters as those of :class:`~sptc.rtl.warpgroup.Warpgroup`.
     """
 
     def __init__(
@@ -159,9 +159,9 @@ class TensorCores(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the instruction slots, the operand fetch and the four tensor cores."""
         m = Module()
-        # Example: a sparse instruction with A in shared memory is accepted in cycle 0. Four cycles read a panel of B
-        # into one of two buffers. The arrays need four cycles for a panel. They take the panel in the first of these
-        # cycles, which frees the buffer:
+        # Example: a sparse instruction with A in shared memory is accepted in cycle 0. Four cycles read a panel (eight
+        # columns) of B into one of two buffers. The arrays need four cycles for a panel. The arrays take the panel in
+        # the first of these cycles, which frees the buffer:
         #
         #     cycles    1 ... 4    5 ... 8    9 ... 24    25    26 ... 29    30 ... 33    34 ... 37
         #     memory    B 0        B 1        all of A          B 2          B 3          B 4
@@ -183,8 +183,8 @@ class TensorCores(wiring.Component):
         ]
         self._bring(m, slots, stored, fetch)
         cores = [TensorCore(self.config, self.registers, self.unit_class, self.warp_class) for _ in range(WARPS)]
-        # All four tensor cores take a panel in the same cycle. Until then, `waits` prevents each of them from starting
-        # an `mma`.
+        # All four tensor cores take a panel (eight columns) of B in the same cycle. Until then, `waits` prevents each
+        # tensor core from starting an `mma`.
         waits, multiply = Signal(), Signal()
         m.d.comb += [
             waits.eq(fetch.panels.valid & self.c.valid & slots.ready),

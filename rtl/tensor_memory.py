@@ -13,7 +13,7 @@ COLUMN_BITS = 9
 
 def tensor_memory_signature(lanes: int = TENSOR_LANES) -> DescribedSignature:
     """Return the signature of a tensor-memory port that reads one column of all lanes in each cycle."""
-    data = "Word of the column in the lane with the number of this port, in the cycle after read."
+    data = "Word of the column in the lane with the number of this port, valid in the cycle after read."
     return DescribedSignature(
         {
             "read": (Out(1), "A column of tensor memory is read in this cycle."),

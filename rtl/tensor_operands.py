@@ -27,7 +27,7 @@ __all__ = [
 #: Number of tensor-memory columns of A (32 stored bytes per row), and of the block scales of 128 rows.
 _A_COLUMNS, _SCALE_COLUMNS = 8, 4
 _NUMBER_BITS = 3
-#: log2 of the number of panels of B whose block scales share one column of tensor memory.
+#: log2 of the number of panels of B (eight columns each) whose block scales share one column of tensor memory.
 _SCALE_SHIFT = 2
 
 
@@ -69,7 +69,7 @@ def operand_request_layout() -> DescribedLayout:
 
 
 def operand_request(config: CoreConfig, request: data.View, instruction: data.View) -> list[Any]:
-    """Return the assignments that fill a request for an instruction's operands in tensor memory."""
+    """Return the assignments that fill a request for the operands of an instruction in tensor memory."""
     names = (*COLUMN_FIELDS, "a_shared", "sparsity_selector", "last_panel")
     return [
         *(request[name].eq(instruction[name]) for name in names),
@@ -91,7 +91,7 @@ def tensor_column_layout() -> DescribedLayout:
 
 
 def columns_of(request: data.View, operand: Operand) -> tuple[Value, Value, Value]:
-    """Return whether an operand of a request is in tensor memory, its first column, and its number of columns."""
+    """Return whether an operand of a request is in tensor memory, and the operand's first column and column count."""
     selected = request.wide & request.sparsity_selector
     return {
         Operand.METADATA: (request.sparse, request.metadata_column + selected, Mux(request.wide, 1, 2)),
@@ -112,7 +112,7 @@ class TensorOperands(wiring.Component):
     Parameters
     ----------
     lanes : int
-        Lanes of the memory.
+        Number of lanes of tensor memory.
     """
 
     def __init__(self, lanes: int = TENSOR_LANES) -> None:
@@ -125,7 +125,7 @@ class TensorOperands(wiring.Component):
             "i": (In(stream.Signature(operand_request_layout())), i),
             "arriving": (Out(1), "A column of tensor memory arrives in this cycle."),
             "column": (Out(tensor_column_layout()), "Operand, number and tag of the column that arrives."),
-            "words": (Out(WORD_BITS).array(lanes), "Word of the column that arrives, for each lane."),
+            "words": (Out(WORD_BITS).array(lanes), "For each lane, the word of the column that arrives."),
             "complete": (Out(1), complete),
             "memory": (Out(tensor_memory_signature(lanes)), "Port to tensor memory."),
         }
@@ -135,8 +135,8 @@ class TensorOperands(wiring.Component):
         """Build the choice of the next operand, the column counter, and the outputs for a column that arrives."""
         m = Module()
         request, memory = self.i.payload, self.memory
-        # Absent operands take no cycle. Example with sparse 8-bit elements, block scales, N = 64, and A in tensor
-        # memory:
+        # Operands that are not in tensor memory take no cycle. Example of the reading order with sparse 8-bit elements,
+        # block scales, N = 64, and A in tensor memory:
         #
         #     cycle       0, 1        2 ... 5    6, 7       8 ... 15
         #     operand     METADATA    SCALE_A    SCALE_B    A

@@ -29,28 +29,28 @@ class TensorWords(wiring.Component):
     Parameters
     ----------
     arrays : int
-        Arrays of 16 rows each, which take 16 lanes of tensor memory.
+        Number of arrays of dot-product units. Each array computes 16 rows, which take 16 lanes of tensor memory.
     """
 
     def __init__(self, arrays: int = ARRAYS) -> None:
         self.arrays = arrays
         e = (
-            "Metadata registers of `slot`, for each array, for sparsity selector 0. Elements of 16 or 32 bits have one "
-            "column of metadata, for lanes 0 and 1 of each quad."
+            "Metadata registers for the instruction in `slot`, for each array, for sparsity selector 0. Elements of 16 "
+            "or 32 bits have one column of metadata, for lanes 0 and 1 of each quad."
         )
         ports = {
-            "arriving": (In(1), "column and words are valid."),
+            "arriving": (In(1), "Ports column and words are valid."),
             "column": (
                 In(tensor_column_layout()),
                 "Operand and number of the column, with the instruction slot as its tag.",
             ),
-            "words": (In(WORD_BITS).array(ROWS * arrays), "Word of the column in each lane."),
-            "slot": (In(range(SLOTS)), "Number of the slot that is multiplied."),
+            "words": (In(WORD_BITS).array(ROWS * arrays), "Words of the column that arrives, one for each lane."),
+            "slot": (In(range(SLOTS)), "Number of the slot whose instruction is multiplied."),
             "panel": (In(PANEL_BITS), "Number of the panel of B that is multiplied."),
             "e": (Out(REGISTER).array(arrays), e),
             "scales_a": (
                 Out(REGISTER).array(arrays),
-                "Registers with block scales of A of `slot`, for each array.",
+                "Registers with block scales of A for the instruction in `slot`, for each array.",
             ),
             "scales_b": (Out(REGISTER), "Registers with block scales of the panel's columns, for all arrays."),
         }
@@ -61,9 +61,9 @@ class TensorWords(wiring.Component):
         m = Module()
         rows = data.ArrayLayout(WORD_BITS, ROWS * self.arrays)
         # Lane n of tensor-memory column p has the block scales of row 32 p + n of A, or of column 32 p + n of B. A
-        # column of tensor memory therefore has the block scales of four panels of B.
+        # column of tensor memory therefore has the block scales of four panels (eight columns each) of B.
         columns = data.ArrayLayout(data.ArrayLayout(WORD_BITS, _PARTITION), 1 << PANEL_BITS - 2)
-        # Metadata words for lane pairs x = 0 and x = 1 of each quad of lanes.
+        # `pairs[x]` has the metadata words for lanes 2 x and 2 x + 1 of each quad of lanes.
         pairs = [self._slots(f"metadata_{x}", rows) for x in range(2)]
         scales_a, scales_b = self._slots("scale_a", rows), self._slots("scale_b", columns)
         column, words = self.column, self.words
@@ -87,7 +87,7 @@ class TensorWords(wiring.Component):
         m.d.comb += of_panel.eq(all_scales_b.word_select(self.panel, WORD_BITS * COLUMNS))
         m.d.comb += self.scales_b.eq(Cat(of_panel.word_select(lane // 4, WORD_BITS) for lane in range(LANES)))
         for array in range(self.arrays):
-            # Lanes 4 g + 2 x + h of an array's fragment take the words of row 8 h + g.
+            # Lane 4 g + 2 x + h of the fragment of an array takes a word of row 8 h + g.
             places = [(lane // 2 % 2, ROWS * array + 8 * (lane % 2) + lane // 4) for lane in range(LANES)]
             m.d.comb += [
                 self.e[array].eq(Cat(pair[x].word_select(row, WORD_BITS) for x, row in places)),
@@ -100,7 +100,7 @@ class TensorWords(wiring.Component):
         return [Signal(layout, name=f"{name}_{slot}", reset_less=True) for slot in range(SLOTS)]
 
     def _of_slot(self, m: Module, name: str, stored: Sequence[Signal]) -> Value:
-        """Return the stored value of the instruction slot that is being multiplied."""
+        """Return the stored value of the instruction slot `self.slot`, whose instruction is being multiplied."""
         chosen = Signal(len(Value.cast(stored[0])), name=name)
         m.d.comb += chosen.eq(Array(map(Value.cast, stored))[self.slot])
         return chosen

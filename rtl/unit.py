@@ -28,18 +28,19 @@ _ROUNDED = ("headroom", *SPECIAL_VALUES)
 class Unit(wiring.Component):
     """The dot product of one row of A and one column of B, in five stages with a pipeline register at each cut.
 
-    The ``align`` register is inside the adder tree of the reduce stage, where fewer bits need storage. The cuts that do
-    not have the name of a stage divide the longest paths within stages.
+    The ``align`` register is inside the adder tree of the reduce stage, where fewer bits must be stored. The cuts that
+    do not have the name of a stage divide the longest paths within stages.
 
-    ``d = round(c + sum of products of the kept slots)``, one truncated fused dot-product-add. One step each cycle,
-    with a latency of ``config.latency`` cycles and no handshake: see :class:`~sptc.rtl.core.Core` for streams.
+    ``d = round(c + sum of products of the kept slots)``, one truncated fused dot-product-add. A unit takes one step
+    each cycle, with a latency of ``config.latency`` cycles and without a handshake: see :class:`~sptc.rtl.core.Core`
+    for streams.
 
     Source: measured on an H200; block-scaled kinds after published models (modelled).
 
     Parameters
     ----------
     config : CoreConfig
-        Formats, widths, multiplexers and pipeline cuts. Logic of other formats is not built.
+        Formats, widths, multiplexers and pipeline cuts. Logic for other formats is not built.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -57,7 +58,7 @@ class Unit(wiring.Component):
         m = Module()
         config, step, control = self.config, self.step, self.step.control
         # Datapath of a dot-product unit, with the cuts (positions of pipeline registers) in brackets. The registers of
-        # `product`, `align`, `tree`, `reduce`, `count` and `normalise` are within the stages. Values that bypass a
+        # the cuts `product`, `align`, `tree`, `reduce`, `count` and `normalise` are inside stages. Values that bypass a
         # stage are delayed here by registers for the same cuts.
         #
         #     B mux [select] unpack, products [product] e_max [multiply] alignment, three levels of adders [align]
@@ -68,7 +69,7 @@ class Unit(wiring.Component):
             m.submodules.select = select = SelectStage(config)
             m.d.comb += [select.b.eq(step.b), select.selects.eq(step.selects)]
             b = select.selected
-        # The accumulator is not clamped between two steps of an integer instruction. Its sign is bit 32.
+        # The accumulator is not clamped between two steps of an integer instruction, so its sign is bit 32.
         c = Cat(step.c, step.c[-1] ^ step.overflow)
         control, a, b, c, scale_a, scale_b = (
             self._cut(m, "select", value) for value in (control, step.a, b, c, step.scale_a, step.scale_b)

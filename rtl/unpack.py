@@ -14,18 +14,19 @@ from .slots import Slot, kept_bits
 
 __all__ = ["ACCUMULATOR_SIGNIFICAND_BITS", "FormatDecoder", "Unpack", "UnpackAccumulator", "traits_layout"]
 
-#: Number of fraction bits of e4m3. Its only special value is NaN, with ones in all bits below the sign.
+#: Number of fraction bits of e4m3. The only special value of e4m3 is NaN, with ones in all bits below the sign.
 _LONE_NAN_FRACTION_BITS = FORMATS["e4m3"].fraction_bits
-#: Width in bits of an accumulator's significand. The width is that of f32, and f16 uses it too.
+#: Width in bits of an accumulator's significand: the width for f32, which f16 accumulators use too.
 ACCUMULATOR_SIGNIFICAND_BITS = 24
 
 
 def traits_layout() -> DescribedLayout:
-    """Return the layout of an element format's traits, which the unpacking of all product slots uses.
+    """Return the layout of an element format's traits (properties), which all product slots use for unpacking.
 
-    A value is special if its exponent bits and its top three fraction bits are ones, except for the bits in `ignore`.
+    A value is special (NaN or Inf) if its exponent bits and its top three fraction bits are ones, except for the bits
+    in `ignore`.
     """
-    ignore = "Top three fraction bits, then eight exponent bits: set where a special value need not have a one."
+    ignore = "Mask of three fraction bits, then eight exponent bits: 1 where a special value need not have a one."
     return DescribedLayout(
         {
             "ignore": (_LONE_NAN_FRACTION_BITS + EXPONENT_BITS, ignore),
@@ -62,7 +63,7 @@ class FormatDecoder(wiring.Component):
                     m.d.comb += self.traits.shorter.eq(kept_bits(self.config, element) < self.config.alignment_bits)
                     if fmt.specials is Specials.NONE:
                         continue
-                    # Examples of `ignore` for two formats:
+                    # Examples of the mask `ignore` for two formats:
                     #
                     #     bit of `ignore`    10 ... 3    2 1 0
                     #     f16                11100000    111      special if all five exponent bits are ones
@@ -101,11 +102,11 @@ class Unpack(wiring.Component):
         self.slot = slot = Slot(config, index)
         self.points = {element: slot.point(element, operand_name) for element in slot.floats}
         operand = "All elements of a step: A lowest k first, or B in the order of the select stage's output."
-        element = "Element code; for a format that the slot does not serve, the element is zero."
+        element = "Element code. For a format that the slot does not serve, the unpacked element is zero."
         ports = {
             "operand": (In(8 * config.step_bytes), operand),
             "element": (In(ELEMENT_CODE_BITS), element),
-            "traits": (In(traits_layout()), "Traits from FormatDecoder for the same code."),
+            "traits": (In(traits_layout()), "Traits of the element format, from FormatDecoder."),
             "raw": (Out(raw_signature(slot.significand_bits)), "The unpacked element of the slot."),
         }
         super().__init__(DescribedSignature(ports))
@@ -115,8 +116,8 @@ class Unpack(wiring.Component):
         m = Module()
         raw, slot = self.raw, self.slot
         width = len(raw.significand)
-        # Output of the multiplexer over all formats: significand (fraction of a float, or the integer), exponent and
-        # sign.
+        # `fields` is the output of the multiplexer over all formats: significand (fraction of a float, or the integer),
+        # exponent and sign.
         fields = Signal(width + EXPONENT_BITS + 1)
         with m.Switch(self.element):
             for element in self.config.elements:
@@ -135,8 +136,8 @@ class Unpack(wiring.Component):
         m.d.comb += [hidden.eq(exponent.any()), some_fraction.eq(magnitude.any())]
         if any(element.format.specials is not Specials.NONE for element in slot.floats):
             self._find_specials(m, magnitude, exponent, some_fraction)
-        # The hidden bit has one position for formats with the smaller F, and another position for all others. Example:
-        # slot 0 of `hopper` (f: fraction, s: sign, i: integer):
+        # The hidden bit of a significand has one position for float formats with the smaller F, and another position
+        # for all other float formats. Example: product slot 0 of preset `hopper` (f: fraction, s: sign, i: integer):
         #
         #     bit of the significand    11 10  9  8  7  6  5  4  3  2  1  0
         #     f16, bf16, tf32            -  1  f  f  f  f  f  f  f  f  f  f
@@ -177,7 +178,7 @@ class Unpack(wiring.Component):
         """Return significand, exponent and sign of an element in one format, concatenated."""
         fmt, width = element.format, self.slot.significand_bits + 1
         sign = bits[-1] if fmt.signed else Const(0)
-        if element.packed_float:  # magnitudes in halves, by code: 0, 1, 2, 3, 4, 6, 8, 12
+        if element.packed_float:  # magnitudes of e2m1 codes 0 to 7, in halves: 0, 1, 2, 3, 4, 6, 8, 12
             hidden = bits[1:3].any()
             magnitude = Cat(bits[0], hidden) << Mux(hidden, bits[1:3] - 1, 0)[:2]
             return Cat(_extend(magnitude, width), Const(0, EXPONENT_BITS), sign)
@@ -196,16 +197,16 @@ class UnpackAccumulator(wiring.Component):
     """Unpack an accumulator in f32 or f16 to sign, exponent and significand. Combinational."""
 
     def __init__(self) -> None:
-        exponent = "True exponent; for subnormals and zero the least exponent of the format."
+        exponent = "Exponent without bias; for subnormals and zero, the smallest exponent of the format."
         ports = {
-            "word": (In(32), "Accumulator register; f16 in its low half."),
+            "word": (In(32), "Accumulator register; an f16 is in the low half."),
             "half": (In(1), "The accumulator is an f16."),
             "sign": (Out(1), "Sign of the accumulator."),
             **{name: (Out(1), f"The accumulator is {name}.") for name in ("zero", "inf", "nan")},
             "exponent": (Out(signed(EXPONENT_BITS + 1)), exponent),
             "significand": (
                 Out(ACCUMULATOR_SIGNIFICAND_BITS),
-                "Significand with the hidden bit on top; zero for Inf and NaN.",
+                "Significand, whose highest bit is the hidden bit; zero for Inf and NaN.",
             ),
         }
         super().__init__(DescribedSignature(ports))

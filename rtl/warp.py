@@ -35,21 +35,21 @@ LANES, REGISTERS, CHUNKS = 32, 4, 16
 WORD_BITS = 32
 #: Layout of one register in each of 32 lanes.
 REGISTER = data.ArrayLayout(WORD_BITS, LANES)
-#: Layout of 16 rows of A, or of accumulators for eight columns: four registers in each of 32 lanes. Accumulators of f16
-#: use the first two registers.
+#: Layout of 16 rows of A, or of the accumulators of 16 rows and eight columns: four registers in each of 32 lanes.
+#: Accumulators of f16 use the first two registers.
 FRAGMENT = data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
-#: Tag that accompanies a block of outputs through the core: instruction properties that the collection of results
-#: needs.
+#: Tag that accompanies a block of outputs through the core (array of units): properties of the instruction that are
+#: needed again when the results are collected.
 _TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
 #: Stored results of all outputs in row-major order: result words, and flags for integer sums beyond 32 bits.
 _Outputs = tuple[list[Signal], list[Signal]]
 
 
-#: Meanings of fields that several layouts have.
+#: Texts that document the fields that several layouts have in common.
 SCALE_SIZE = "Number of block scales of each row of A and of each column of B: 1, 2 or 4 (.scale_vec of PTX)."
 ILLEGAL = (
-    "Flags of undefined metadata [row][chunk]: 1 if control.rule does not define the nibble of the chunk. They are 0 "
-    "for dense instructions. The results do not depend on them."
+    "Flags of undefined metadata [row][chunk]: 1 if control.rule does not define the nibble of the chunk. The flags "
+    "are 0 for dense instructions. The results do not depend on the flags."
 )
 
 
@@ -62,11 +62,11 @@ class ScaleSizeCode(enum.Enum, shape=2):
 
 
 def warp_operands_layout() -> DescribedLayout:
-    """Return the layout of an ``mma`` instruction with the registers that it reads."""
-    a = "Registers [lane][register] of A in the fragment layout of PTX: registers 0 to 3 if long, else 0 and 1."
+    """Return the layout of an ``mma`` instruction with the registers that the instruction reads."""
+    a = "Registers [lane][register] of A in the fragment layout of PTX: registers 0 to 3 if long is 1, else 0 and 1."
     b = (
         "Registers [lane][register] of B in the fragment layout of PTX: registers 0 to 3 (sparse and long), 0 and 1 "
-        "(sparse or long), otherwise 0. Unused registers are ignored."
+        "(either sparse or long), or 0 (neither). Unused registers are ignored."
     )
     c = (
         "Accumulator registers [lane][register] in the fragment layout of PTX. With result F16, registers 0 and 1 have "
@@ -74,19 +74,19 @@ def warp_operands_layout() -> DescribedLayout:
     )
     selector = (
         "Sparsity selector f of PTX, which selects the lanes of each quad that provide metadata. Elements of 16 or 32 "
-        "bits: lane f, or lanes 2 f and 2 f + 1 if long (f is 0 or 1). Smaller elements: lanes 2 f and 2 f + 1 (f is 0 "
-        "or 1), or all four lanes if long. Dense instructions ignore it."
+        "bits: lane f, or lanes 2 f and 2 f + 1 if long is 1 (f is 0 or 1). Smaller elements: lanes 2 f and 2 f + 1 (f "
+        "is 0 or 1), or all four lanes if long is 1. The selector is ignored in dense instructions."
     )
     scales = "Register of each lane with block scales of {}; ignored without block scales."
     byte = "byte-id of PTX for {}: number of the lowest byte with block scales in the register."
-    thread_a = "thread-id of PTX for A: lanes 0 and 1 (0) or lanes 2 and 3 (1) of each quad provide the block scales."
+    thread_a = "thread-id of PTX for A: block scales are in lanes 0 and 1 of each quad (0) or in lanes 2 and 3 (1)."
     thread_b = "thread-id of PTX for B: number of the lane of each quad that provides the block scales of a column."
     return DescribedLayout(
         {
             "a": (FRAGMENT, a),
             "b": (FRAGMENT, b),
             "c": (FRAGMENT, c),
-            "e": (REGISTER, "Metadata register of each lane; dense instructions ignore it."),
+            "e": (REGISTER, "Metadata register of each lane; ignored in dense instructions."),
             "scale_a": (REGISTER, scales.format("A")),
             "scale_b": (REGISTER, scales.format("B")),
             "control": (control_layout(), "Control word: element formats, metadata rule, result format, block scales."),
@@ -102,7 +102,7 @@ def warp_operands_layout() -> DescribedLayout:
 
 
 def warp_result_layout() -> DescribedLayout:
-    """Return the layout of an instruction's result: registers, and flags of illegal metadata for 16 rows."""
+    """Return the layout of the result of an ``mma``: result registers, and flags of illegal metadata for 16 rows."""
     d = (
         "Result registers [lane][register] in the fragment layout of PTX. With result F16, registers 0 and 1 have two "
         "results each, and registers 2 and 3 are 0."
@@ -113,19 +113,19 @@ def warp_result_layout() -> DescribedLayout:
 class Warp(wiring.Component):
     """Execute ``mma`` and ``mma.sp`` of shape m16n8 from registers.
 
-    The fragments of all shapes and types have one byte map (PTX ISA 9.7.14.6.2, measured on an H200), so gathering is
-    wiring. The 16 x 8 outputs are divided into blocks of the core's rows x columns. One block is issued each cycle: all
-    blocks for one step of K, then all blocks for the next. The next instruction is accepted while the last block is
-    issued. So the interval is ``blocks * steps`` cycles, or ``config.warp_interval(steps)`` where blocks have to wait
-    for results of the step before. The latency from acceptance to a valid result is the interval plus
-    ``config.latency + 1``.
+    The fragments of all shapes and types have the same byte map (PTX ISA 9.7.14.6.2, measured on an H200), so gathering
+    is only wiring. The 16 x 8 outputs are divided into blocks of the core's rows x columns. One block is issued each
+    cycle: all blocks for one step of K, then all blocks for the next step. The next instruction is accepted while the
+    last block is issued. The interval is therefore ``blocks * steps`` cycles, or ``config.warp_interval(steps)`` cycles
+    if blocks must wait for results of the previous step. The latency from acceptance to a valid result is the interval
+    plus ``config.latency + 1``.
 
     Parameters
     ----------
     config : CoreConfig
         `rows` must divide 16, `columns` must divide 8, and `step_bytes` must be 16 or 32.
     unit_class : type
-        As for :class:`~sptc.rtl.core.Core`.
+        Class of the dot-product units, as for :class:`~sptc.rtl.core.Core`.
     """
 
     def __init__(self, config: CoreConfig, unit_class: type[Unit] = Unit) -> None:
@@ -156,7 +156,7 @@ class Warp(wiring.Component):
             [Signal(name=f"overflow_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
         )
 
-        # Order of issue: all blocks of one step of K, then all blocks of the next step.
+        # Blocks of outputs are issued in this order: all blocks of one step along K, then all blocks of the next step.
         row_block = Signal(range(self.row_blocks))
         column_block = Signal(range(self.column_blocks))
         two_steps = config.step_bytes == WARP_SEGMENT_BYTES
@@ -194,14 +194,14 @@ class Warp(wiring.Component):
         return m
 
     def _earlier_step_is_in(self, m: Module, step: Value, issue: Value, collect: Value) -> Value:
-        """Return whether the next block's results of the previous step, its accumulators, are already stored.
+        """Return whether the accumulators of the next block, which are results of the previous step, are stored.
 
-        They always are if a step has more blocks than the core has cycles of latency.
+        The accumulators are always stored if a step has more blocks than the core has cycles of latency.
         """
         if self.config.step_bytes != WARP_SEGMENT_BYTES or self.config.warp_blocks > self.config.latency:
             return Const(1)
-        # Example: 8 x 4 dot-product units, steps of 16 bytes, latency five. The next step waits for the results of the
-        # first (a block is written as step.block):
+        # Example: 8 x 4 dot-product units, steps of 16 bytes, and a latency of five cycles. Step 1 waits for the
+        # results of step 0 (1.2 is block 2 of step 1):
         #
         #     cycle       0      1      2      3      4      5      6      7      8      9
         #     issue       0.0    0.1    0.2    0.3    -      -      1.0    1.1    1.2    1.3
@@ -211,7 +211,7 @@ class Warp(wiring.Component):
         return (step == 0) | (outstanding < self.config.warp_blocks)
 
     def _advance(self, m: Module, row_block: Signal, column_block: Signal) -> None:
-        """Advance to the next block of outputs. The column index changes fastest."""
+        """Advance to the next block of outputs. The index of the column block changes fastest."""
         with m.If(column_block == self.column_blocks - 1):
             m.d.sync += column_block.eq(0)
             m.d.sync += row_block.eq(Mux(row_block == self.row_blocks - 1, 0, row_block + 1))
@@ -228,7 +228,7 @@ class Warp(wiring.Component):
         column_block: Signal,
         outputs: _Outputs,
     ) -> None:
-        """Gather the operands of one step of a block from the registers of the instruction."""
+        """Gather the operands for one step of a block of outputs from the registers of the instruction."""
         config, (words, overflows) = self.config, outputs
         a_rows = [self._a_row(operands, row, step) for row in range(ROWS)]
         metadata = [self._metadata_row(operands, row, step) for row in range(ROWS)]
@@ -267,7 +267,7 @@ class Warp(wiring.Component):
                 ]
 
     def _a_row(self, operands: data.View, row: int, step: Value) -> Value:
-        """Return stored A of a row. Bytes 16 h to 16 h + 15 are register 2 h + (row >= 8) of the row's quad."""
+        """Return the stored bytes of a row of A. Bytes 16 h to 16 h + 15 are in register 2 h + (row >= 8) of a quad."""
         lanes = [4 * (row % 8) + t for t in range(4)]
         first, second = (Cat(operands.a[lane][2 * h + row // 8] for lane in lanes) for h in range(2))
         if self.config.step_bytes == WARP_SEGMENT_BYTES:
@@ -275,12 +275,12 @@ class Warp(wiring.Component):
         return Cat(first, Mux(operands.long, second, 0))
 
     def _b_column(self, operands: data.View, column: int, step: Value) -> Value:
-        """Return B of a column: bytes 16 r to 16 r + 15 are register r of the column's quad of lanes."""
-        # Registers of B that each step reads (step 0 or 1):
+        """Return the bytes of a column of B. Bytes 16 r to 16 r + 15 are in register r of the column's four lanes."""
+        # Step (0 or 1) in which each register of B is read, if a step has 16 stored bytes per row of A:
         #
-        #     register         3    2    1    0
-        #     step, sparse     1    1    0    0     if a step has 16 stored bytes
-        #     step, dense      -    -    1    0
+        #     register                 3    2    1    0
+        #     step, sparse operands    1    1    0    0
+        #     step, dense operands     -    -    1    0
         quad = [operands.b[4 * column + t] for t in range(4)]
         words = [Cat(lane[register] for lane in quad) for register in range(REGISTERS)]
         sparse, long = operands.control.sparse, operands.long
@@ -290,12 +290,13 @@ class Warp(wiring.Component):
         return Mux(sparse, Cat(low, high), Cat(words[0], Mux(long, words[1], 0)))
 
     def _metadata_row(self, operands: data.View, row: int, step: Value) -> Value:
-        """Return the metadata nibbles of a row from its quad of lanes. Chunks without an element get a legal nibble."""
+        """Return the metadata nibbles of a row from its four lanes. A chunk without elements gets a legal nibble."""
         quad = [operands.e[4 * (row % 8) + t] for t in range(4)]
         upper = row // 8
         half_words = Array(word.word_select(upper, 16) for word in quad)
-        # Metadata of rows g and g + 8 in the words of their quad of lanes, with h = 0 for row g and h = 1 for row g +
-        # 8. f is the sparsity selector, and "short" and "long" are instructions with two and four registers of A:
+        # Metadata of rows g and g + 8 in the four words of a quad, with h = 0 for row g and h = 1 for row g + 8. The
+        # sparsity selector is f. Columns "threads" state the lanes of the quad that have the metadata, for instructions
+        # with two (short) and with four (long) registers of A:
         #
         #     elements     bits 31 ... 16           bits 15 ... 0         threads, short    threads, long
         #     16-bit       4 chunks of row g + 8    4 chunks of row g     f                 2 f[0], 2 f[0] + 1
@@ -332,8 +333,8 @@ class Warp(wiring.Component):
         return Mux(operands.scale_size == ScaleSizeCode.X2, pairs, shifted)
 
     def _accumulator(self, operands: data.View, half: Value, row: int, column: int) -> Value:
-        """Return the accumulator of one output. An f16 fills half a register, and no unit reads the bits above it."""
-        # Row and column of C in each register of lane 4 g + t:
+        """Return the accumulator of one output. An f16 is in the low half of the word; no unit reads the high half."""
+        # Row and column of C in each register of lane 4 g + t (both: column 2 t and column 2 t + 1):
         #
         #     register       3                 2             1                 0
         #     f32, s32       g + 8, 2 t + 1    g + 8, 2 t    g, 2 t + 1        g, 2 t      row, column

@@ -19,7 +19,7 @@ __all__ = ["Warpgroup", "warpgroup_layout"]
 
 
 def warpgroup_layout() -> DescribedLayout:
-    """Return the layout of a command of a warpgroup: an operation, and the fields of a multiplication."""
+    """Return the layout of a warpgroup's command: an operation, and the fields of a ``wgmma`` multiplication."""
     multiplication = dict(multiplication_layout().fields)
     registers = {name: multiplication.pop(name) for name in ("a", "e")}
     operation = (
@@ -31,7 +31,7 @@ def warpgroup_layout() -> DescribedLayout:
     return DescribedLayout(registers | own | multiplication)
 
 
-#: Fields of a command that determine the flags of undefined usage.
+#: Fields of a warpgroup's command that determine the flags of undefined usage.
 _FLAGGED = ("operation", "pending", "control", "a_descriptor", "b_descriptor", "a_shared", "last_panel")
 
 
@@ -41,8 +41,10 @@ def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
         "Accumulators of one panel (eight columns) [warp][lane][register] in the fragment layout of mma, panels in "
         "ascending order. Every multiplication takes N / 8 transfers, also if its field add is 0."
     )
-    accessed = "1: threads access registers of accumulators or A in this cycle. It affects no output except undefined."
-    undefined = "Flags of usage that PTX leaves undefined, each valid for one cycle. The results do not depend on them."
+    accessed = "1: threads access registers of accumulators or A in this cycle. Only undefined depends on it."
+    undefined = (
+        "Flags of usage that PTX leaves undefined, each valid for one cycle. Results do not depend on the flags."
+    )
     results = Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS)))
     return {
         "i": (In(stream.Signature(warpgroup_layout())), "Commands of the warpgroup, in program order."),
@@ -68,14 +70,14 @@ class Commands(wiring.Component):
             "last": (In(1), "The panel that is multiplied is the last panel of its instruction."),
             "delivered": (In(1), "A panel of results of this warpgroup is delivered in this cycle."),
             "accessed": own["accessed"],
-            "multiplies": (Out(1), "The command that i offers is a multiplication."),
+            "multiplies": (Out(1), "The command at port i is valid and is a multiplication."),
             "pending": own["pending"],
             "undefined": own["undefined"],
         }
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the ready signal of each operation, the tracking of commit groups, and the flags."""
+        """Build the ready signal of each operation, the tracking of commit groups, and the flags of undefined usage."""
         m = Module()
         m.submodules.commits = commits = Commits(self.config.warp_items)
         m.submodules.life_cycle = life_cycle = LifeCycle(self.config)
@@ -110,7 +112,7 @@ class Arbiter(wiring.Component):
         self.count = count
         ports = {
             "requests": (In(count), "Bit n is 1 if warpgroup n offers a multiplication."),
-            "accepted": (In(1), "The multiplication of warpgroup chosen is accepted in this cycle."),
+            "accepted": (In(1), "The multiplication of the warpgroup with number chosen is accepted in this cycle."),
             "chosen": (Out(range(count)), "Warpgroup that is served; constant until its multiplication is accepted."),
         }
         super().__init__(DescribedSignature(ports))
@@ -119,8 +121,8 @@ class Arbiter(wiring.Component):
         """Build the round-robin search, which starts after the warpgroup that was served last."""
         m = Module()
         before, waits = Signal.like(self.chosen, name="before"), Signal()
-        # The choice is constant while the chosen request waits. Otherwise it is the nearest requesting warpgroup after
-        # `before`: the loop assigns this warpgroup last, and the last assignment wins.
+        # The choice is constant while the chosen request waits. Otherwise the arbiter chooses the nearest requesting
+        # warpgroup after `before`: the loop assigns this warpgroup last, and the last assignment wins.
         m.d.comb += self.chosen.eq(before)
         with m.If(~waits), m.Switch(before):
             for last in range(self.count):
@@ -136,7 +138,7 @@ class Arbiter(wiring.Component):
 class Owners(wiring.Component):
     """Record, in order, to which of `count` warpgroups each multiplication and each panel of results belongs.
 
-    At most `in_flight` panels are multiplied and not yet delivered.
+    At most `in_flight` panels (eight columns each) are multiplied and not yet delivered.
     """
 
     def __init__(self, count: int, in_flight: int) -> None:
@@ -158,8 +160,9 @@ class Owners(wiring.Component):
         m = Module()
         m.submodules.instructions = instructions = Ring(range(self.count), SLOTS)
         m.submodules.panels = panels = Ring(range(self.count), self.in_flight)
-        # Two FIFOs are necessary, because panels of results are delivered cycles after their multiplication. Example
-        # with two instructions of three panels each, of warpgroups 0 and 1, and one panel per turn of the arrays:
+        # Two FIFOs are necessary, because the result of a panel (eight columns) is delivered some cycles after its
+        # multiplication. Example with two instructions of three panels each, the first of warpgroup 0 and the second of
+        # warpgroup 1, and one panel per turn of the arrays. Entries are warpgroups:
         #
         #     turn          0    1    2    3    4    5    6    7
         #     multiplies    0    0    0    1    1    1
@@ -181,12 +184,12 @@ class Warpgroup(wiring.Component):
     """Execute ``wgmma.mma_async``, sparse or dense, of one warpgroup or of several that share the tensor cores.
 
     Operand fetch and multiplication overlap; :class:`~sptc.rtl.tensor_cores.TensorCores` states the throughput.
-    Multiplications of the warpgroups are accepted round-robin and executed in that order. Each warpgroup has its own
-    commits, waits and fences, which do not wait for other warpgroups. Several warpgroups together have the throughput
-    of one: they share no panels of B, so each reads its own.
+    Multiplications of the warpgroups are accepted round-robin and executed in the order of acceptance. Each warpgroup
+    has its own commits, waits and fences, which do not wait for other warpgroups. Several warpgroups together have the
+    throughput of one warpgroup: they share no panels of B, so each warpgroup reads its own panels.
 
-    With several warpgroups, `i`, `c`, `o`, `pending`, `accessed` and `undefined` are arrays of `count` ports. A
-    warpgroup that does not offer its accumulators, or does not take its results, stalls the others.
+    With several warpgroups, the ports `i`, `c`, `o`, `pending`, `accessed` and `undefined` are arrays of `count` ports.
+    A warpgroup that does not offer its accumulators, or does not take its results, stalls the other warpgroups.
 
     Source: measured on an H200: two and three warpgroups complete as many instructions per time as one.
 
@@ -195,10 +198,10 @@ class Warpgroup(wiring.Component):
     config : CoreConfig
         The array of one warp, as for :class:`~sptc.rtl.warp.Warp`.
     registers : RegisterCycles
-        Cycles in which the register file delivers operands. A parameter, since the cause of these cycles in silicon
+        Cycles in which the register file delivers operands. These cycles are a parameter, since their cause in silicon
         is not known.
     count : int
-        Warpgroups.
+        Number of warpgroups.
     unit_class, warp_class : type
         Component classes of the units and of the arrays.
     """

@@ -83,18 +83,18 @@ __all__ = ["Widths"]
 
 
 class Widths:
-    """Widths of the signals in all stages of a dot-product unit, for one configuration.
+    """Widths of the signals in all stages of a dot-product unit with a given configuration.
 
     Attributes
     ----------
     floats, packed, narrow : list of Element
-        Element formats whose products are aligned one by one; packed e2m1; all element formats of 4 bits.
+        Element formats whose products are aligned one by one; packed e2m1; and all element formats of 4 bits.
     slots : list of Slot
         Every product slot.
     grid_bits : int
         Number of bits of the exact sum below ``2**E`` for the format with the largest F.
     integer_bits : int
-        Number of bits of the exact sum below the bit with weight one of integers.
+        Number of bits of the exact sum below the bit that has the weight one for integers.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -134,7 +134,7 @@ class Widths:
 
     @property
     def float_slots(self) -> int:
-        """Number of product slots that can have products of floats that are not summed in groups."""
+        """Number of product slots for floats whose products are aligned one by one, without groups."""
         return max((self.config.slots_of(element) for element in self.floats), default=0)
 
     @property
@@ -154,18 +154,18 @@ class Widths:
 
     @property
     def parts(self) -> int:
-        """Number of terms that a scaled group adds to the sum.
+        """Number of terms that a scaled group (16 products of packed e2m1) adds to the sum.
 
-        It is one term for the whole group, or one for each part of ``config.group`` products if these parts can be
-        truncated separately.
+        A group adds one term, or one term for each part of ``config.group`` products if these parts can be truncated
+        separately.
         """
         return BLOCK_GROUP // self.config.group
 
     @property
     def c_excess_bits(self) -> int:
-        """Number of bits by which the accumulator can exceed ``2**(E + 1)``, if E does not include its exponent.
+        """Number of bits by which an accumulator can exceed ``2**(E + 1)`` if the largest exponent E excludes it.
 
-        E is then the exponent of a scaled group, and the exponent of a product in it is at most four larger.
+        E is then the exponent of a scaled group, and the exponent of a product in this group is at most E + 4.
         """
         return 3 if self.parts > 1 else 0
 

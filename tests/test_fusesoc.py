@@ -144,10 +144,10 @@ REQUESTS = {
     "{top: unit}": "the parameter preset is missing",
     "{preset: tiny, rows: 2}": "unknown parameter rows; the parameters are preset and top",
     "{preset: tiny, top: 1}": "the parameter top must be a name, not 1",
-    "{preset: ../tiny}": "the parameter preset must hold letters, digits, underscores and hyphens only, not '../tiny'",
-    '{preset: tiny, top: "unit\\nevil"}': "the parameter top must hold letters, digits",
+    "{preset: ../tiny}": "the parameter preset must consist of letters, digits, underscores and hyphens, not '../tiny'",
+    '{preset: tiny, top: "unit\\nevil"}': "the parameter top must consist of letters, digits",
     "{preset: }": "the parameter preset must be a name, not None",
-    "[tiny]": "parameters must map names to values, not be ['tiny']",
+    "[tiny]": "parameters must be a mapping of names to values, not ['tiny']",
     "{": "cannot be read as YAML (",
 }
 

@@ -1,6 +1,6 @@
-// Example design: computes eight sparse f16 products per cycle and adds them to an f32. It instantiates the top-level
-// module `row` (a dot-product unit with its metadata decoder) of preset `ampere`, with a constant control word.
-// `sptc ports --preset ampere --top row` prints the fields of a step.
+// Example design that computes eight sparse f16 products per cycle and adds them to an f32. The design instantiates the
+// top-level module `row` (a dot-product unit with its metadata decoder) of preset `ampere`, with a constant control
+// word. `sptc ports --preset ampere --top row` prints the fields of a step.
 module mine (
     input  wire         clk,
     input  wire         rst,
@@ -9,14 +9,14 @@ module mine (
     input  wire [ 31:0] metadata,
     input  wire [ 31:0] c,
     output wire [ 31:0] d,         // result of the step that was accepted five cycles ago
-    output wire         undefined  // the step has a metadata nibble that the plain rule does not define
+    output wire         undefined  // 1: the same step has a nibble that the plain metadata rule does not define
 );
   wire [16:0] control = {
-    2'd0,  // scale: none
-    3'd0,  // rule: plain
-    1'b1,  // sparse
-    1'b0,  // saturate
-    2'd0,  // result: f32
+    2'd0,  // format of block scales: none
+    3'd0,  // metadata rule: plain
+    1'b1,  // sparse: metadata selects elements of B
+    1'b0,  // saturate: ignored for floats
+    2'd0,  // result format: f32
     4'd0,  // format of B: f16
     4'd0   // format of A: f16
   };

@@ -21,13 +21,13 @@ def sum_bits(term_bits: int, count: int) -> int:
 class CarrySaveTree(wiring.Component):
     """Reduce signed terms, each with an increment bit, to two words and a carry bit whose sum is the sum of all terms.
 
-    Combinational, or with registers behind one level of adders, behind all levels, or both. Each adds a latency of one
-    enabled cycle.
+    Combinational, or with registers after one level of adders, after all levels, or both. Each of these two registers
+    adds a latency of one enabled cycle.
 
-    ``word0 + word1 + carry = sum of terms + number of increments``, modulo the width of the words. A negated
-    magnitude is its one's complement plus one. This one is an increment, in the free lowest bit of a carry word.
-    If :func:`~sptc.rtl.cells.platforms.has_operators` is true for the platform, a binary tree of additions gives the
-    sum in `word0`. Of the two registers, one is then in front of all additions, and the other halfway in the tree.
+    ``word0 + word1 + carry = sum of terms + number of increments``, modulo the width of the words. A negated magnitude
+    is its one's complement plus one. This one is an increment, in the free lowest bit of a carry word. If
+    :func:`~sptc.rtl.cells.platforms.has_operators` is true for the platform, a binary tree of additions gives the sum
+    in `word0`. In this case the first register is before all additions, and the second register is halfway.
 
     Source: sums inside a step are exact and without intermediate normalisation (measured on an H200), so the order of
     additions cannot matter.
@@ -39,10 +39,10 @@ class CarrySaveTree(wiring.Component):
     total_bits : int
         Width of the words; :func:`sum_bits` returns the width that holds every sum.
     registered_level : int, optional
-        Number of levels of adders in front of the first register. If the tree has fewer levels, the register is behind
-        all levels. None: no such register.
+        Number of levels of adders before the first register. If the tree has fewer levels, the register is after all
+        levels. None: no register of this kind.
     registered : bool
-        Whether there is a register behind all levels.
+        Whether there is a register after all levels of adders.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class CarrySaveTree(wiring.Component):
         ports = {
             "enable": (In(1, init=1), "Clock enable of the pipeline registers."),
             **terms,
-            "increments": (In(len(self.term_bits)), "One bit per term, added to the sum: 1 for a complement."),
+            "increments": (In(len(self.term_bits)), "One bit per term, added to the sum: 1 for a one's complement."),
             "word0": (Out(total_bits), "First word of the sum in carry-save form."),
             "word1": (Out(total_bits), "Second word of the sum in carry-save form."),
             "carry": (Out(1), "Carry that must be added to word0 and word1."),
@@ -129,7 +129,7 @@ class CarrySaveTree(wiring.Component):
         #
         #     bit       n                                  0
         #     total     XOR of the three words             XOR of the three words
-        #     carry     majority of their bits n - 1       lowest
+        #     carry     majority of the bits n - 1         lowest
         total = Signal(bits)
         carry = Signal(min(bits + 1, self.total_bits))
         m.d.comb += [

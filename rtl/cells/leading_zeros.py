@@ -1,4 +1,4 @@
-"""Leading-zero counter."""
+"""Leading-zero counter for words of any width."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -14,8 +14,8 @@ class LeadingZeros(wiring.Component):
     """Count the leading zeros of a word. Combinational.
 
     A balanced tree combines the counts of neighbouring parts of the word, which are computed in parallel. For a
-    simulator (:data:`~sptc.rtl.cells.platforms.OPERATORS`) the word is halved repeatedly: fewer operations, but more in
-    series.
+    simulator (:data:`~sptc.rtl.cells.platforms.OPERATORS`) the word is halved repeatedly, which takes fewer operations,
+    but more of them in series.
 
     Parameters
     ----------

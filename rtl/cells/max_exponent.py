@@ -10,7 +10,7 @@ __all__ = ["ALIGNED_EXPONENT_BITS", "LEAST_EXPONENT", "MaxExponent"]
 
 #: Width in bits of signed exponents that include format biases and block scales.
 ALIGNED_EXPONENT_BITS = 11
-#: Exponent of a term that must not affect e_max, the largest exponent. It is below every possible exponent.
+#: Exponent of a term that must not affect e_max, the largest exponent. This value is below every possible exponent.
 LEAST_EXPONENT = -(1 << (ALIGNED_EXPONENT_BITS - 1))
 
 

@@ -24,17 +24,17 @@ _Row = tuple[int, Value, Value]
 class Multiplier(wiring.Component):
     """Multiply two signed or unsigned numbers exactly. Combinational.
 
-    Each two bits of `b` select 0, 1, 2 or 3 times `a`, so there are half as many rows as bits of `b`. Only the highest
-    row of a signed `b` can be negative. Three times `a` is computed once, by an adder; this is not the longest path,
-    since the exponents take longer. Short signed numbers are recoded instead, to Booth digits from -2 to 2. The rows
-    are added in carry-save form, with one carry-propagating addition at the end. If the platform
-    :func:`~sptc.rtl.cells.platforms.has_operators` the multiplier is one operator; the proof ``operands.exact`` shows
-    that both are the same.
+    Each two bits of `b` select 0, 1, 2 or 3 times `a`, so there are half as many partial-product rows as bits of `b`.
+    Only the highest row of a signed `b` can be negative. Three times `a` is computed once, by an adder; this is not the
+    longest path, since the exponents take longer. Short signed numbers are recoded instead, to Booth digits from -2 to
+    2. The rows are added in carry-save form, with one carry-propagating addition at the end. If
+    :func:`~sptc.rtl.cells.platforms.has_operators` is true for the platform, the multiplier is one operator; the proof
+    ``operands.exact`` shows that both implementations give the same product.
 
     Parameters
     ----------
     bits : int
-        Width of the operands.
+        Width of the operands in bits.
     signed : bool
         Whether the operands and the product are signed.
     """
@@ -65,7 +65,7 @@ class Multiplier(wiring.Component):
         constant = 0
         for low, row, negation in self._recoded_rows(m) if self._recoded else self._rows(m):
             bits = [*row]
-            if self.signed:  # A sign bit has a negative weight: add it inverted, and correct with `constant`.
+            if self.signed:  # A sign bit has a negative weight: add the inverted bit, and correct with `constant`.
                 bits[-1] = ~bits[-1]
                 constant -= 1 << low + len(bits) - 1
             for place, bit in (*enumerate(negation, low + 1), *enumerate(bits, low)):
@@ -100,7 +100,7 @@ class Multiplier(wiring.Component):
             )
             yield low, row, Const(0, 0)
         left = self.b[above:]
-        if self.signed:  # highest Booth digit of `b`: -1 or 0 from its sign bit, or -2 to 1 from its two highest bits
+        if self.signed:  # highest Booth digit of `b`: -1 or 0 from the sign bit, or -2 to 1 from the top two bits
             yield above, *self._recoded_row(m, Cat(Const(0, 1), left, left[-1])[:3])
         elif len(left):
             yield above, self.a & left.replicate(self.bits), Const(0, 0)

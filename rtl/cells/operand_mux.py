@@ -23,7 +23,7 @@ class OperandMux(wiring.Component):
     unit_bits : int
         Width of a unit: 16 or 8.
     parts : int
-        Number of parts of a unit that are selected separately: 2, for its bytes, if two chunks are interleaved, else 1.
+        Number of parts of a unit that are selected separately: 2 (the two bytes) if two chunks are interleaved, else 1.
     """
 
     def __init__(self, unit_bits: int, parts: int = 1) -> None:

@@ -13,7 +13,7 @@ class AlignmentShifter(wiring.Component):
     """Shift a magnitude right and drop the bits below bit 0, which truncates toward zero. Combinational.
 
     ``output = floor(magnitude * 2**(padding - shift_amount))``, if the padded magnitude has no ones in the bits from
-    `shifted_bits` on. These bits are not shifted.
+    `shifted_bits` on. The bits from `shifted_bits` on are not shifted.
 
     Source: no sticky bit, each term truncated on its magnitude (measured on an H200).
 
@@ -22,7 +22,7 @@ class AlignmentShifter(wiring.Component):
     magnitude_bits : int
         Width of the input.
     padding : int
-        Bits of the output below the input's last bit; negative drops bits before the shift.
+        Number of output bits below the input's last bit. A negative number drops input bits before the shift.
     shift_amount_bits : int
         Width of the shift amount.
     shifted_bits : int, optional

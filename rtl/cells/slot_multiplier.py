@@ -14,9 +14,9 @@ __all__ = ["SlotMultiplier"]
 class SlotMultiplier(wiring.Component):
     """Multiply two unpacked operands exactly. Combinational.
 
-    ``significand = a.significand * b.significand``, ``exponent = a.exponent + b.exponent``; Inf times zero is NaN.
-    One multiplier serves every format of the slot. It recodes `a` to digits, because `a` is available before `b`, which
-    comes from the select stage.
+    ``significand = a.significand * b.significand``, ``exponent = a.exponent + b.exponent``; Inf times zero is NaN. One
+    multiplier serves every format of the slot. The multiplier recodes `a` to digits, because `a` is available before
+    `b`, which comes from the select stage.
 
     Source: products are exact and not normalised (measured on an H200).
 

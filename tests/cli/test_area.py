@@ -92,7 +92,7 @@ def test_files_of_configurations(tmp_path: Path) -> None:
         ('{"formats": ["s8"], "rows": true}', ": rows must be an integer, not true"),
         ('{"formats": ["s8"], "sparse": 1}', ": sparse must be true or false, not 1"),
         ('{"formats": ["s8"], "name": null}', ": name must be a string, not null"),
-        ('{"formats": ["s9"]}', ": formats: 's9' is no element format"),
+        ('{"formats": ["s9"]}', ": formats: 's9' is not the name of an element format"),
     ):
         path.write_text(text, encoding="latin-1")
         with pytest.raises(FileError) as caught:

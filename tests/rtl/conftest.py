@@ -20,7 +20,7 @@ def simulate_clocked(dut: Elaboratable, bench: Callable, *processes: Callable, r
     """Simulate a component with a clock, a testbench, further processes, and a reset signal if `reset` is given."""
     top = Module()
     top.submodules.dut = dut if reset is None else ResetInserter(reset)(dut)
-    gc.disable()  # Garbage collection would find nothing, and take a third of the time.
+    gc.disable()  # Garbage collection would find nothing, and take a third of the simulation time.
     try:
         simulator = Simulator(top)
         simulator.add_clock(1e-6)

@@ -23,12 +23,12 @@ SPARSE = parse("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32")
 
 
 def a_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return the registers of A of an array. `octets` are 32 bytes of each of 16 rows."""
+    """Return the registers of A for an array. `octets` has 32 bytes of each of 16 rows."""
     return to_registers(octets[None], a_fragment(DENSE))[0]
 
 
 def b_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return the registers of B. `octets` are 64 bytes of each of 8 columns, or 32 bytes for a dense instruction."""
+    """Return the registers of B. `octets` has 64 bytes of each of 8 columns, or 32 bytes for dense instructions."""
     return to_registers(octets.T[None], b_fragment(DENSE if octets.shape[1] == 32 else SPARSE))[0]
 
 
@@ -54,7 +54,7 @@ def draw_descriptors(rng: np.random.Generator, family: str) -> dict[str, int]:
 
 
 def offer(ctx, payload, operation, config: CoreConfig, one: Any) -> None:
-    """Set the payload of an input to an operation with an instruction's control word, fields and descriptors."""
+    """Set an input payload to an operation with the control word, fields and descriptors of an instruction."""
     ctx.set(payload.operation, operation)
     ctx.set(payload.control, control_layout().from_bits(control_word(config, one.instruction, last=True)))
     for name, value in one.fields.items():
@@ -84,7 +84,7 @@ async def serve_shared_memory(ctx, port, memory: NDArray[np.uint8]) -> None:
 
 
 class Inverting(Warp):
-    """Stand-in for an array that returns the inverted accumulators of each item in the next cycle."""
+    """Stand-in for an array. In the next cycle, it returns the inverted accumulators of an instruction or panel."""
 
     made: list["Inverting"]
 

@@ -20,7 +20,7 @@ def test_synthesis_keeps_signals_between_adder_groups(bits: int) -> None:
     kept = re.findall(r"^  attribute \\keep 1\n(?:  attribute .*\n)*  wire width 1 \\(\w+)$", text, re.M)
     groups = {name.rpartition("_")[2] for name in kept}
     assert len(groups) > (bits > 8)
-    assert len(kept) == 3 * len(groups)  # per group: its carry, whether it passes a carry, and the next carry
+    assert len(kept) == 3 * len(groups)  # for each group: makes a carry, passes a carry, carry out
     assert "keep" not in to_rtlil(Adder(bits), "adder", platform=OPERATORS)
     assert "cell $mul" not in to_rtlil(Multiplier(9, signed=True), "top")
     assert "cell $mul" in to_rtlil(Multiplier(9, signed=True), "top", platform=OPERATORS)

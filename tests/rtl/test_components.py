@@ -42,7 +42,7 @@ def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values
 
 
 def every_code(config: CoreConfig, side: str, rng: Random) -> Values:
-    """Return stimulus: in the first slot, all codes of formats with at most 8 bits, and 300 codes of wider formats."""
+    """Return stimulus: in product slot 0, all codes of formats with at most 8 bits, and 300 codes of wider formats."""
     operands, elements = [], []
     for number, element in enumerate(config.elements):
         bits = element.container_bits

@@ -50,14 +50,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *(({"formats": value}, "formats must be a tuple of at least one format, not ")
       for value in ((), [], ["f16"], "f16", None, {"f16"})),
     *(({"formats": value}, "formats") for value in ((1,), (None,), (("f16",),), (b"f16",))),
-    *(({"formats": ("f16", word)}, f"formats: {re.escape(repr(word))} is no element format$")
+    *(({"formats": ("f16", word)}, f"formats: {re.escape(repr(word))} is not the name of an element format$")
       for word in ("f64", "", "F16", "f32", "s32", "ue8m0", "ue4m3", "/4", " f16")),
-    *(({"formats": (word,)}, f"formats: {word!r} names a container width that {word.partition('/')[0]} never has$")
+    *(({"formats": (word,)}, f"formats: the container width in {word!r} is invalid for {word.partition('/')[0]}$")
       for word in ("f16/8", "e2m1/16", "e2m1/2", "s8/4", "e4m3/x", "e4m3/-8", "bf16/32", "f16/16/16", "tf32/19",
                    "e3m2/6", "e2m3/6")),
     *(({"formats": words}, r"formats must be a tuple without repetitions, not \(")
       for words in (("f16", "f16"), ("s8", "f16", "s8"), ("f16", "f16/16"), ("e2m1/8", "e2m1"))),
-    *(({"formats": ("e4m3",), "scales": value}, "scales must be ")  # not a tuple of scale formats
+    *(({"formats": ("e4m3",), "scales": value}, "scales must be ")  # no value is a tuple of scale formats
       for value in (None, 1, "ue8m0", ["ue8m0"], {"ue8m0"})),
     ({"formats": ("e4m3",), "scales": ("ue8m1",)}, r"scales must be among ue8m0, ue4m3, not \('ue8m1',\)$"),
     *(({"formats": words, "scales": ("ue8m0",)},
@@ -182,7 +182,7 @@ def test_presets_carry_their_names_and_use_every_format() -> None:
             used[PRESET_OF_ARCHITECTURE[arch]].add(Element(fmt, instruction.container_bits))
     for name in set(PRESETS) - {"tiny", "blackwell"}:
         assert set(PRESETS[name].elements) <= used[name], name
-    # mma of sm_100 uses few formats of its datapath, which equals that of sm_120. tcgen05 uses all formats.
+    # On sm_100, mma uses few formats of the datapath, and tcgen05 uses all formats. The datapath equals that of sm_120.
     assert PRESETS["blackwell"] == dataclasses.replace(PRESETS["rtx-blackwell"], name="blackwell")
 
 
@@ -190,4 +190,4 @@ def test_presets_carry_their_names_and_use_every_format() -> None:
 def test_an_unknown_mux() -> None:
     with pytest.raises(ValueError, match=r"^mux must be 'mux4' or 'mux3', not 'mux2'$"):
         NibbleDecoder("mux2")
-    gc.collect()  # Free the unused component here, where Amaranth's warning about it is off.
+    gc.collect()  # Free the unused component here, where Amaranth's warning about unused components is off.

@@ -1,4 +1,4 @@
-"""Emitted Verilog has one module for all units, and is always the same text. test_systemverilog.py lints it."""
+"""Emitted Verilog has one module for all units, and is always the same text. Test test_systemverilog lints Verilog."""
 
 import os
 import re
@@ -88,7 +88,7 @@ def test_initial_values_are_known(generation: str, tmp_path: Path) -> None:
 
 
 def test_compiled_simulation_has_no_wires_for_fields() -> None:
-    """RTLIL for compiled simulation lacks only wires for fields, the assignments to them, and names of codes."""
+    """RTLIL for compiled simulation lacks only wires for fields, assignments to these wires, and names of codes."""
     texts = (to_rtlil(PanelRequests(4), NAME, platform=platform) for platform in (None, OPERATORS))
     complete, slim = ([line for line in text.split("\n") if line and "\\enum_" not in line] for text in texts)
     fields = {line.split()[-1] for line in complete if re.search(r" wire .*[.\[]\w+\]?$", line)}

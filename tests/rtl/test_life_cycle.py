@@ -24,7 +24,7 @@ from sptc.tests.rtl.conftest import simulate_clocked
 
 
 def check_reserved(ctx, reserved: Value, instruction: Any, family: str) -> None:
-    """Check that, for a flip of each descriptor bit, the hardware flags exactly the values that the decoder rejects."""
+    """Flip each bit of a descriptor. Check that the hardware flags exactly the values that the software rejects."""
     good = encode_descriptor(64, 128, 256, "64B", family=family)
     for place, is_a in ((instruction.b_descriptor, 0), (instruction.a_descriptor, 1)):
         ctx.set(instruction.a_shared, is_a)
@@ -86,14 +86,14 @@ def draw(rng: np.random.Generator) -> tuple:
 
 
 def draw_another(rng: np.random.Generator) -> tuple:
-    """Return a random step that is not an access, and may thus happen in the cycle of an access."""
+    """Return a random command. A command, unlike an access, may happen in the same cycle as an access."""
     while (step := draw(rng))[0] == "access":
         pass
     return step
 
 
 def flagged(sequences: list[list[tuple]]) -> list[list[set[str]]]:
-    """Return, for each step of each sequence, the names of the flags that the hardware raises in its cycle."""
+    """Return, for each step of each sequence, the names of the flags that the hardware raises in the step's cycle."""
     dut, reset = LifeCycle(HOPPER), Signal()
     found: list[list[set[str]]] = []
 
@@ -157,7 +157,7 @@ def test_sequences(seed: int) -> None:
 
 
 def test_a_group_is_remembered_until_a_wait() -> None:
-    """Pending groups are not forgotten. A wait that leaves seven groups completes a group that seven groups follow."""
+    """No pending group is forgotten. A wait that leaves seven groups completes all groups before the newest seven."""
     cases = list(product(range(1, 12), (False, True)))
     begun = [(Operation.FENCE,), (Operation.MULTIPLY, INSTRUCTIONS[0], False)]
     sequences: list[list[tuple]] = [
@@ -182,11 +182,12 @@ def test_reserved_bits() -> None:
 
 
 ALL_COLUMNS = 512
-#: Element codes of a format of 16 bits and of a smaller one.
+#: Element codes of a 16-bit format and of a smaller format.
 WIDE, NARROW = (
     next(code for code, element in enumerate(TCGEN05_ARRAY.elements) if element.wide == wide) for wide in (True, False)
 )
-#: Each operand: fields that make it present, field of its first column, skipped and used columns (-1: depends on N).
+#: For each operand: the fields that make the operand present, the field of its first column, the number of skipped
+#: columns, and the number of used columns (-1: depends on N).
 OPERANDS: list[tuple[dict[str, int], str, int, int]] = [
     ({"sparse": 1}, "metadata_column", 0, 2),
     ({"sparse": 1, "wide": 1}, "metadata_column", 0, 1),

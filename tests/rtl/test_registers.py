@@ -61,14 +61,14 @@ def check_delayed(
     simulator.run()
 
 
-#: Number of adder levels in front of the registers (None: no registers), and whether the output has registers.
+#: Number of adder levels before the registers (None: no registers), and whether the output has registers.
 REGISTERS = [(0, False), (1, False), (3, False), (99, False), (None, True), (1, True)]
 
 
 @pytest.mark.parametrize("platform", [None, OPERATORS], ids=["cells", "operators"])
 @pytest.mark.parametrize("count", [1, 9, *(pytest.param(count, marks=pytest.mark.regression) for count in (2, 33))])
 def test_a_tree_of_adders(rng: Random, count: int, platform: object) -> None:
-    """The output words equal those of a tree without registers, some enabled cycles later."""
+    """The output words of a tree with registers equal those of a tree without, some enabled cycles later."""
     bits = 9
     for level, behind in REGISTERS:
         trees = [

@@ -65,7 +65,7 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
         expected |= {"format_a", "format_b"}
         if word != "tf32":  # a step of 4 bytes has a single product of tf32
             expected |= {"largest_of_products"}
-    # Number of submodules of each kind, at any depth.
+    # Number of submodules of each kind in the row, at any depth.
     result = Counter(re.sub(r"_?\d+$", "", path.rpartition(".")[2]) for path in netlist(config) if "." in path)
     assert set(result) == expected
     # The stage and its slot multipliers are all named `multiply`, so the name occurs once more than there are slots.
@@ -85,7 +85,7 @@ def test_the_rounding_of_one_format(word: str, shifts: bool, clamps: bool) -> No
 
 
 def test_only_scales_held_are_built() -> None:
-    """Logic for a scale format is built only if the configuration has it. ue8m0 needs no multiplier of significands."""
+    """Logic for a scale format is built only if the datapath has the format. ue8m0 needs no multiplier."""
 
     def built(component: type[ExponentOffset | GroupScale], word: str, *scales: str) -> int:
         return to_rtlil(component(single(word, scales=scales)), "top").count("\n  cell $")
@@ -96,7 +96,7 @@ def test_only_scales_held_are_built() -> None:
 
 
 def check_instruction(engine: Engine, i: Instruction, shape: tuple[int, int], distribution: str, rng: Random) -> None:
-    """Compare the results of an instruction with the golden model. Its metadata nibble 0b1110 is legal in all rules."""
+    """Compare the results of an instruction with the golden model. Its metadata nibbles are legal in all rules."""
     operands = matrices(i, (1, *shape), "mid" if distribution in ("least", "lone") else distribution, rng)
     a, b, c = operands.a, operands.b, operands.c
     if distribution == "least":  # only one nonzero product, whose result is subnormal
@@ -152,7 +152,7 @@ LITTLE = [
     CoreConfig(name="scaled", formats=("e4m3", "s8", "e2m1", "e2m1/4", "s4"), scales=BLOCK_SCALES,
                step_bytes=16, cuts=()),
 ]  # fmt: skip
-#: Format, bytes of a step and alignment bits of datapaths with a single format.
+#: Element format, number of bytes per step, and number of alignment bits of datapaths with a single format.
 ALONE = [
     *((word, 16, 25) for word in WORDS),
     *((word, 16, 24) for word in ("f16", "bf16", "tf32")),

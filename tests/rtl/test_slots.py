@@ -1,4 +1,4 @@
-"""No bit of a significand, product or term is lost in a slot, for presets, unusual and random datapaths."""
+"""No bit of a significand, product or term is lost in a product slot, in presets, unusual and random datapaths."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -157,7 +157,7 @@ def check_sum(config: CoreConfig, widths: Widths) -> None:
             smallest = FORMATS[name].minimum_exponent
             # Distance from the sign bit, with weight 2**(E - F + total_bits - 1), down to the smallest normal number.
             assert floor - kept + widths.total_bits - 1 - smallest >= 0
-            beyond = 2 * FORMATS["f32"].maximum_exponent + 2 + 2 * 127  # larger than e_max of any scaled product
+            beyond = 2 * FORMATS["f32"].maximum_exponent + 2 + 2 * 127  # above e_max of any scaled product
             assert beyond - kept + widths.total_bits - 1 - smallest < 1 << ALIGNED_EXPONENT_BITS
 
 

@@ -1,4 +1,4 @@
-"""The operands that reach the arrays of a small CTA's tensor cores equal those of the index maps."""
+"""The arrays of a small CTA's tensor cores get the operands that the index maps find in memory."""
 
 import gc
 from collections import deque
@@ -23,7 +23,8 @@ from sptc.tests.rtl.panels import COLUMNS, LANES, MEMORY_BYTES, REGISTERS, ROWS,
 
 Random = np.random.Generator
 ALL_COLUMNS, TENSORLANES = 512, 128
-#: Number of arrays in the small CTA. It has two groups of 32 lanes, so block scales of A need a second column.
+#: Number of arrays in the small CTA. Four arrays use two groups of 32 lanes of tensor memory, so block scales of A need
+#: a second column.
 ARRAYS = 4
 KINDS = [
     "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n{}k32.f32.f16.f16)",
@@ -37,14 +38,14 @@ INSTRUCTIONS = 12
 STARTS = ("d_column", "a_column", "metadata_column", "scale_a_column", "scale_b_column")
 
 
-#: Maps from accumulators to registers of an array, for 32-bit and for 16-bit results.
+#: Index maps from accumulators to registers of an array, for 32-bit and for 16-bit results.
 ACCUMULATORS = [
     accumulator_fragment(parse(f"mma.sync.aligned.m16n8k16.row.col.{d}.f16.f16.{d}")) for d in ("f32", "f16")
 ]
 
 
 def accumulator_registers(words: NDArray[np.uint32], half: bool) -> NDArray[np.uint32]:
-    """Return the registers of each array that hold 8 columns of accumulators. With 16-bit results, two are zero."""
+    """Return the registers of each array with 8 columns of accumulators. For 16-bit results, two registers are zero."""
     codes = words.reshape(-1, ROWS, COLUMNS).astype(np.uint16 if half else np.uint32)
     registers = to_registers(codes, ACCUMULATORS[half])
     return np.pad(registers, ((0, 0), (0, 0), (0, REGISTERS - registers.shape[2])))
@@ -108,7 +109,7 @@ class Work:
         return metadata + scales + (0 if self.fields["a_shared"] else 8)
 
     def panel(self, place: int) -> tuple[int, int | None]:
-        """Return the panel of D of turn `place`, and this CTA's panel of B, or None if the other CTA has B."""
+        """Return the panels of D and B in turn `place`. The panel of B is None if the other CTA has it."""
         if not self.fields["pair"]:
             return place, place
         half, is_second = place // 2, place % 2
@@ -116,7 +117,7 @@ class Work:
 
 
 def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: Random) -> Work:
-    """Draw an instruction. A and B differ in their properties, such as majors and byte ids, where possible."""
+    """Draw a random instruction. A and B have different properties, such as majors and byte ids, where possible."""
     kind = KINDS[number % len(KINDS)]
     _, i = parse_shaped(kind.format(48 if "block_scale" in kind else 16))
     bits, layout = i.container_bits, LAYOUTS["D"]
@@ -266,4 +267,4 @@ def test_block_scales_need_an_even_number_of_arrays() -> None:
         with pytest.raises(ConfigError, match=f"^arrays must be an even number with block scales, not {arrays}$"):
             Tcgen05(TCGEN05_ARRAY, arrays)
         assert Tcgen05(replace(TCGEN05_ARRAY, formats=("f16",), scales=()), arrays).arrays == arrays
-    gc.collect()  # Free the unused components here, where Amaranth's warnings about them are off.
+    gc.collect()  # Free the unused components here, where Amaranth's warnings about unused components are off.

@@ -29,7 +29,7 @@ PATIENCE = 1000
 def run(
     dut: Warp, items: list[Item], rng: Random, *, gaps: float = 0, stalls: float = 0, resets: Collection[int] = ()
 ) -> list[Cycle]:
-    """Offer items in order, compare their results, and return a record of every cycle.
+    """Offer instructions to a warp in order, compare their results, and return a record of every cycle.
 
     `gaps` and `stalls` are the probabilities that no new item is offered, and that no result is accepted, in a cycle.
     """
@@ -77,12 +77,12 @@ def stamp_item(config: CoreConfig, long: bool, rng: Random) -> Item:
     control = control_layout().const({"result": ResultCode.S32})
     payload = warp_operands_layout().const({"a": a.tolist(), "c": c.tolist(), "long": long, "control": control})
     # Register 2 h + s of A, in the four lanes of quad g, has a part of half h of row 8 s + g.
-    row_sums = np.repeat(a.reshape(8, 4, 2, 2).sum(1, dtype=np.uint32), 4, axis=0)  # shape (lane, h, s)
-    of_register = np.repeat(row_sums, 2, axis=2)  # registers 2 s and 2 s + 1 of D belong to row 8 s + g
+    row_sums = np.repeat(a.reshape(8, 4, 2, 2).sum(1, dtype=np.uint32), 4, axis=0)  # axes: lane, half h of a row, s
+    of_register = np.repeat(row_sums, 2, axis=2)  # in quad g, registers 2 s and 2 s + 1 of D have row 8 s + g
     d = 3 * c + of_register[:, 0]
     if long:
         d = 3 * d + of_register[:, 1] if config.step_bytes == 16 else d + of_register[:, 1]
-    expected = int.from_bytes(d.astype("<u4").tobytes(), "little")  # no nibble is flagged
+    expected = int.from_bytes(d.astype("<u4").tobytes(), "little")  # no metadata nibble is flagged as illegal
     return Item("long" if long else "short", payload.as_value().value, expected, 0)
 
 
@@ -103,7 +103,7 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
     blocks = 128 // (rows * columns)
     counts = [2 if long and step_bytes == 16 else 1 for long in lengths]
     intervals = [config.warp_interval(count) for count in counts]
-    for count, cycles in zip(counts, intervals, strict=True):  # longer only if step 2 waits for the result of step 1
+    for count, cycles in zip(counts, intervals, strict=True):  # longer if step 2 waits for the result of step 1
         assert cycles == blocks * count or (count > 1 and blocks <= config.latency)
     for share in (0, 0.9):
         log = run(Warp(config, Stamp), items, rng, gaps=share)
@@ -130,7 +130,7 @@ def test_a_reset_forgets_the_instruction(rng: Random) -> None:
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_what_cannot_serve_a_warp() -> None:
-    rows_and_columns, step_bytes = "rows and columns must divide 16 and 8", "step_bytes must be 16 or 32"
+    rows_and_columns, step_bytes = "rows must divide 16 and columns must divide 8", "step_bytes must be 16 or 32"
     for changes, message in (
         ({"rows": 3}, f"{rows_and_columns} to serve a warp, not 3 and 2"),
         ({"columns": 3}, f"{rows_and_columns} to serve a warp, not 1 and 3"),

@@ -1,4 +1,4 @@
-"""A warp's core gets the operands, metadata and block scales of every row and column that the fragments state."""
+"""The core of a warp gets the operands, metadata and block scales that the fragments of PTX state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -152,7 +152,7 @@ def check_block(case: Case, step: int, block: int, given: dict[str, list[int]], 
 
 
 def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
-    """Check that D is C + the number of steps, and that each row's flags are its metadata in the steps (`given`)."""
+    """Check that D is C + the number of steps, and that the flags of each row are the metadata that it was `given`."""
     chunks, steps = warp.config.chunks, len(given)
     words = ctx.get(warp.o.payload.d.as_value()).to_bytes(4 * LANES * REGISTERS, "little")
     fragment = accumulator_fragment(case.instruction)
@@ -199,7 +199,7 @@ def test_every_row_and_column_gets_its_operands(step_bytes: int, rng: Random, mo
                 given[issued][step][first_row : first_row + config.rows] = tiles["metadata"]
                 clamps = case.saturate and step == steps - 1
                 assert ctx.get(core.i.payload.control.saturate) == clamps, f"{case.instruction}, step {step}"
-                # The stand-in inverts the overflow bits, so they are ones in the second step.
+                # The stand-in for the core inverts the overflow bits, so these bits are ones in the second step.
                 overflow = ctx.get(core.i.payload.overflow)
                 assert overflow == ((1 << config.rows * config.columns) - 1 if step else 0), f"{case.instruction}"
                 place += 1

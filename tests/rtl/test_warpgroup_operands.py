@@ -43,7 +43,7 @@ class Work:
 
 
 def draw(number: int, smem: NDArray[np.uint8], rng: np.random.Generator) -> Work:
-    """Draw an instruction. A and B differ in their properties, such as majors and swizzles, where possible."""
+    """Draw a random instruction. A and B have different properties, such as majors and swizzles, where possible."""
     i = parse(KINDS[number % len(KINDS)])
     fields = {name: int(rng.integers(2)) for name in ("a_shared", "add", "sparsity_selector")}
     wide = i.container_bits == 16
@@ -84,7 +84,7 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, c: NDAr
 
 
 def test_every_array_gets_its_operands(rng: np.random.Generator) -> None:
-    """Arrays get the operands of consecutive instructions of all kinds, also with gaps, and if C or D stalls."""
+    """Arrays get the operands of consecutive instructions of all kinds, also with gaps or stalls of C and D."""
     arrays: list[Inverting] = []
     dut = Warpgroup(TENSOR_CORE, warp_class=type("Array", (Inverting,), {"made": arrays}))
     smem = rng.integers(0, 256, MEMORY_BYTES, dtype=np.uint8)

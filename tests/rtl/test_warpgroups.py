@@ -17,7 +17,7 @@ from sptc.tests.rtl.conftest import simulate_clocked
 
 
 class BusyWarp(Warp):
-    """Stand-in for an array. A panel of eight columns keeps it busy as long as an array of 32 units."""
+    """Stand-in for an array. A panel (eight columns) takes as many cycles as in an array of 32 units."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -120,7 +120,7 @@ INSTRUCTION = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
 
 
 class Showing(Warp):
-    """Stand-in for an array that outputs A and the accumulator of every item, one cycle later."""
+    """Stand-in for an array. One cycle after a panel, it outputs A and the accumulator of the panel."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -140,7 +140,7 @@ COUNTS = [2, pytest.param(3, marks=pytest.mark.regression)]
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_several_warpgroups_are_as_fast_as_one(count: int) -> None:
-    """Warpgroups take turns with whole multiplications, at the interval that the timing law has for one warpgroup."""
+    """Warpgroups take turns with whole multiplications. The interval is the same as for one warpgroup."""
     dut, reset = Warpgroup(TENSOR_CORE, count=count, warp_class=BusyWarp), Signal()
 
     async def bench(ctx) -> None:
@@ -154,7 +154,7 @@ def test_several_warpgroups_are_as_fast_as_one(count: int) -> None:
 
 
 async def _check_turns(ctx, dut: Warpgroup, n: int, a_shared: bool) -> None:
-    """Let all warpgroups multiply concurrently. Check that they take turns, and that the interval is right."""
+    """Let all warpgroups multiply concurrently. Check that warpgroups take turns, and that the interval is right."""
     count, panels = len(dut.i), n // 8
     first, timed = 2 * count, 4 * count
     found: list[tuple[int, int]] = []
