@@ -11,7 +11,7 @@ from ..isa.matrix_moves import ROW_BYTES, matrix_move_map, parse_matrix_move
 from .machine import CLUSTER_SHIFT, Builder, Machine, Mask, Places, Step, not_modelled
 from .memory import UNSIGNED
 from .program import Address, Instruction, Operand, Register, Symbol, items_of, size_of
-from .reductions import REDUCTIONS, TYPES, apply_in_turn, memory_type, reduction
+from .reductions import REDUCTIONS, apply_in_turn, is_reduction, memory_type, reduction
 from .values import numpy_type
 
 __all__ = ["ACCESS", "space_of"]
@@ -97,9 +97,12 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
     """Execute ``atom`` and ``red`` on scalars and vectors, one thread after the other."""
     words = ins.words
     returns = words[0] == "atom"
-    name = next((word for word in words[1:] if word in REDUCTIONS), "")
-    type_ = words[-1]
-    if not name or type_ not in TYPES:
+    names = [word for word in words[1:] if word in REDUCTIONS]
+    known = {*names, *_VECTORS, *_HINTS, "acq_rel", "noftz", "global", "shared", "shared::cta", "shared::cluster"}
+    if unknown := [word for word in words[1:-1] if word not in known]:
+        raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
+    name, type_ = names[0] if len(names) == 1 else "", words[-1]
+    if not is_reduction(name, type_):
         raise not_modelled(ins)
     # An atomic f32 addition flushes subnormal values to zero in global memory, but not in shared memory.
     functions = {
@@ -117,6 +120,8 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         threads = machine.active(mask)
         where, at = places(mask)
+        if where not in functions:
+            raise machine.fault(ins, f"{where} memory has no atomic operations", int(threads[0]))
         elements = machine.every(at)[threads] // size
         memory = machine.views[where][size].view(dtype)
         for place in range(width):
@@ -159,11 +164,11 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
 
     def step(mask: Mask) -> None:
         groups = machine.whole_groups(mask, _WARP, ins)
-        space, at = places(mask)
+        rows_of = mask if gives_row is None else gives_row if mask is None else gives_row & mask
+        space, at = places(rows_of)
         at = machine.every(at)
         if machine.checker:
-            check = machine.checker.reads if is_load else machine.checker.wrote
-            check(ins, mask if gives_row is None else gives_row if mask is None else gives_row & mask, at, ROW_BYTES)
+            (machine.checker.reads if is_load else machine.checker.wrote)(ins, rows_of, at, ROW_BYTES)
         rows = at.reshape(-1, _WARP)[:, lanes] >> 4
         rows, memory = rows if groups is None else rows[groups], machine.views[space][ROW_BYTES]
         if is_load:

@@ -7,8 +7,10 @@ Instructions" and "Floating Point Instructions".
 import operator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import integers
+from .codes import flushed
 from .float_arithmetic import approximate_step, float_step
 from .machine import Builder, Machine, Mask, Step, not_modelled
 from .memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
@@ -46,8 +48,24 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     if name in ("mul", "mad"):
         return _product(machine, ins, type_)
+    if type_.endswith("x2"):
+        return _halfwords(machine, ins, type_)
     result = "u32" if name in ("popc", "clz") else type_
     return operation(machine, ins, _INTEGER[name], [type_] * source_count(ins), result)
+
+
+def _halfwords(machine: Machine, ins: Instruction, type_: str) -> Step:
+    """Execute ``add``, ``min`` and ``max`` of two integers of 16 bits in a register."""
+    name, *qualifiers = ins.words
+    if name not in ("add", "min", "max") or len(qualifiers) > 1:
+        raise not_modelled(ins)
+    element = f"<{'i' if type_ == 's16x2' else 'u'}2"
+
+    def combine(*words: NDArray) -> NDArray[np.uint32]:
+        halves = (np.ascontiguousarray(word).view(element) for word in np.broadcast_arrays(*words))
+        return _INTEGER[name](*halves).view(np.uint32)
+
+    return operation(machine, ins, combine, ["b32", "b32"], "b32")
 
 
 def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
@@ -140,9 +158,14 @@ def _comparison(word: str) -> Function:
     return lambda a, b: compare(a, b) | (a != a) | (b != b)
 
 
+#: Types that ``setp`` compares: floats of which subnormal numbers may be flushed to zero, and other types.
+_COMPARED, _COMPARED_BITS = ("f16", "f32"), ("f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)))
+
+
 def _compare(machine: Machine, ins: Instruction) -> Step:
-    name, comparison, *combination, type_ = [word for word in ins.words if word != "ftz"]
-    if type_ in ("bf16", "f16x2", "bf16x2") or name == "set" or combination not in ([], ["and"], ["or"], ["xor"]):
+    _, comparison, *combination, type_ = [word for word in ins.words if word != "ftz"]
+    ftz = "ftz" in ins.words
+    if combination not in ([], ["and"], ["or"], ["xor"]) or type_ not in (*_COMPARED, *(() if ftz else _COMPARED_BITS)):
         raise not_modelled(ins)
     compare = _comparison(comparison)
     combine = integers.COMBINATIONS[combination[0]] if combination else None
@@ -153,7 +176,7 @@ def _compare(machine: Machine, ins: Instruction) -> Step:
     write, write_other = machine.writer(pair.first, "pred"), machine.writer(pair.second, "pred")
 
     def step(mask: Mask) -> None:
-        result = compare(read_a(), read_b())
+        result = compare(flushed(read_a()), flushed(read_b())) if ftz else compare(read_a(), read_b())
         other = ~result
         if combine and read_c:
             third_value = read_c()

@@ -18,8 +18,8 @@ from .copies import ThreadGroups, copy_step, group_step
 from .integers import COMBINATIONS
 from .machine import Machine, Mask, Step, not_modelled
 from .memory import GLOBAL_BASE, SHARED_WINDOW, GlobalMemory
-from .program import Address, Immediate, Instruction, Operand, Vector
-from .reductions import memory_type, reduction
+from .program import Address, Immediate, Instruction, Operand, Vector, at_line
+from .reductions import REDUCTIONS, memory_type, reduction
 from .tensor_maps import FIELDS, MAP_BYTES, MapRecord
 from .values import numpy_type
 
@@ -28,6 +28,13 @@ __all__ = ["Box", "any_copy_step", "map_step"]
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
 _WARP_THREADS, _WORD = 32, 4
+#: Words that opcodes of bulk copies may have. Of tensor copies, only the mode ``.tile`` is modelled.
+_KNOWN = {
+    *("cp", "reduce", "async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "tile", "bulk_group", "noftz"),
+    *("global", "shared::cta", "shared::cluster", "multicast::cluster", "mbarrier::complete_tx::bytes"),
+    *("L2::cache_hint", "cta_group::1", "cta_group::2", *REDUCTIONS, "u32", "s32", "u64", "s64", "b32", "b64"),
+    *("f16", "bf16", "f32", "f64"),
+}
 
 
 @dataclass(frozen=True)
@@ -40,13 +47,13 @@ class Box:
     offsets: NDArray[np.int64]  #: offset in bytes of each piece in global memory
     inside: NDArray[np.bool_]  #: whether each piece of the box lies inside the tensor
     swizzle: str = "none"  #: swizzle mode of the bytes in shared memory
-    fill: int = 0  #: value of each byte outside the tensor
+    fill: int = 0  #: value of each two bytes outside the tensor
 
     @classmethod
     def from_map(cls, tile: MapRecord, corner: list[int]) -> "Box":
         """Return the box of a tensor map. The first element of the box has the coordinates `corner`."""
         piece, offsets, inside = tile.pieces(corner)
-        fill = 0xFF if tile.fill == "nan" else 0
+        fill = 0x7FF7 if tile.fill == "nan" else 0  # measured on an H200 for f16, bf16, f32 and f64
         offsets = offsets + (tile.address - GLOBAL_BASE)
         return cls(tile.box_bytes, tile.element, piece, offsets, inside, tile.swizzle, fill)
 
@@ -60,7 +67,7 @@ class Box:
         pieces, places = memory.views[self.piece], self.offsets // self.piece
         if self.inside.all():
             return pieces.take(places).view(np.uint8)
-        data = np.full(self.octets, self.fill, np.uint8)
+        data = np.full(self.octets // 2, self.fill, np.uint16).view(np.uint8)
         data.view(pieces.dtype)[self.inside] = pieces.take(places[self.inside])
         return data
 
@@ -85,8 +92,8 @@ def any_copy_step(machine: Machine, ins: Instruction) -> Step:
         return step
     if "prefetch" in words:
         return lambda mask: None
-    if any(word.startswith(("im2col", "tile::")) for word in words):
-        raise not_modelled(ins, "of tensor copies, only the mode '.tile' is modelled")
+    if unknown := [word for word in words if word not in _KNOWN]:
+        raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     order = [word.split("::")[0] for word in words if word.split("::")[0] in ("shared", "global")]
     if order == ["shared", "global"]:
         return _load(machine, ins)
@@ -110,7 +117,11 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
 
         def tile(thread: int) -> Box:
             record = tensor_map(machine, ins, machine.value(read, thread) + offset, thread)
-            return Box.from_map(record, [machine.value(coordinate, thread) for coordinate in coordinates])
+            box = Box.from_map(record, [machine.value(coordinate, thread) for coordinate in coordinates])
+            inside = box.offsets[box.inside]
+            if inside.size and not machine.memory.contains(int(inside.min()), int(inside.max()) + box.piece):
+                raise machine.fault(ins, "the tensor of the tensor map is not inside one array", thread)
+            return box
 
         return tile
     read_size = machine.reader(rest.pop(0), "u32")
@@ -131,7 +142,8 @@ def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) ->
         raise machine.fault(ins, f"there is no tensor map at {address:#x}", thread)
     where, at = machine.resolve(np.array([address]), "generic", ins)
     start = int(machine.every(at)[thread])
-    record = MapRecord.decoded(machine.views[where][1][start : start + MAP_BYTES].tobytes())
+    with at_line(ins):
+        record = MapRecord.decoded(machine.views[where][1][start : start + MAP_BYTES].tobytes())
     if record is None:
         raise machine.fault(ins, f"there is no tensor map at {address:#x}", thread)
     return record

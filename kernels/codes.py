@@ -1,7 +1,8 @@
 """Decode the codes of any float format to values, and round values to codes in any rounding mode.
 
-Formats are those of :mod:`sptc.isa.formats`, and f64. Values are float64, which is exact for every format. A NaN result
-of an instruction is the canonical NaN: 0x7fffffff for f32, 0x7fff for f16 and bf16 (measured on an H100).
+Formats are those of :mod:`sptc.isa.formats`, and f64. Values are float64, which is exact for every format. PTX leaves
+the bits of a NaN result open. Measured on an H100 and an H200: a NaN of f32 is 0x7fffffff, and a NaN of f16 or bf16 is
+0x7fff; instructions with operands or results of f64 keep sign and payload of a NaN.
 """
 
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from ..isa.formats import FORMATS, Specials
 from ..tensors.encode import decode_codes, encode
 from .program import size_of
 
-__all__ = ["Rounding", "canonical", "decoded", "encoded", "flushed"]
+__all__ = ["Rounding", "canonical", "clamped", "converted_nan", "decoded", "encoded", "first_nan", "flushed"]
 
 #: Formats that numpy has as floating-point types.
 _NUMPY = ("f16", "f32", "f64")
-_SMALLEST_NORMAL = np.float32(2.0**-126)
+#: Widths of significand and of the whole code, in bits, for formats with NaN payloads.
+_WIDTHS = {"f16": (10, 16), "f32": (23, 32), "f64": (52, 64)}
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,36 @@ class Rounding:
     relu: bool = False
 
 
-def flushed(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Replace subnormal numbers by zeros with the same sign."""
-    small = np.abs(x) < _SMALLEST_NORMAL
-    return np.where(small, np.copysign(np.float32(0), x), x) if small.any() else x
+def flushed(x: NDArray) -> NDArray:
+    """Replace subnormal numbers of f16 or f32 values by zeros with the same sign."""
+    small = np.abs(x) < np.finfo(x.dtype).smallest_normal
+    return np.where(small, np.copysign(x.dtype.type(0), x), x) if small.any() else x
+
+
+def clamped(x: NDArray) -> NDArray:
+    """Clamp values to [0, 1]. NaN and -0 become +0."""
+    return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
+
+
+def converted_nan(codes: NDArray, source: str, to: str) -> NDArray[np.uint64]:
+    """Convert NaN codes of f16, f32 or f64: keep the sign and the upper bits of the payload, and set the quiet bit."""
+    (low, width), (to_low, to_width) = _WIDTHS[source], _WIDTHS[to]
+    wide = codes.astype(np.uint64)
+    payload = wide & np.uint64((1 << low) - 1)
+    payload = payload << np.uint64(to_low - low) if to_low > low else payload >> np.uint64(low - to_low)
+    quiet = np.uint64((1 << to_width - 1) - (1 << to_low - 1))  # all bits of the exponent, and the quiet bit
+    return wide >> np.uint64(width - 1) << np.uint64(to_width - 1) | quiet | payload
+
+
+def first_nan(result: NDArray[np.float64], *operands: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Replace every NaN of f64 results by the quiet form of the first NaN operand, or by 0xfff8000000000000."""
+    nan = result != result
+    if not nan.any():
+        return result
+    codes = np.full(nan.shape, 0xFFF8 << 48, np.uint64)
+    for operand in reversed(operands):
+        codes = np.where(operand != operand, converted_nan(operand.view(np.uint64), "f64", "f64"), codes)
+    return np.where(nan, codes, result.view(np.uint64)).view(np.float64)
 
 
 def canonical(x: NDArray) -> NDArray:

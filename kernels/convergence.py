@@ -86,16 +86,14 @@ class Convergence:
         arrived = (threads | waiting) & ~passing
         guard = self.machine.every(meeting.guard()) if meeting.guard else np.ones(1, np.bool_)
         executing = arrived & (guard | waiting)
-        needed = self.alive.reshape(-1, size) & executing.reshape(-1, size).any(1)[:, None]
+        needed = self.alive.reshape(-1, size) & executing.reshape(-1, size).any(axis=1, keepdims=True)
         if meeting.members:
-            masks = np.where(waiting, self._masks, self.machine.every(meeting.members()))
-            named = np.bitwise_or.reduce(np.where(executing, masks, np.uint32(0)).reshape(-1, size), axis=1)
+            np.copyto(self._masks, self.machine.every(meeting.members()), where=executing & ~waiting)
+            named = np.bitwise_or.reduce(np.where(executing, self._masks, np.uint32(0)).reshape(-1, size), axis=1)
             needed &= (named[:, None] >> np.arange(size, dtype=np.uint32) & 1).astype(np.bool_)
         complete = ~(needed & ~arrived.reshape(-1, size)).any(1).repeat(size)
         stuck, released = executing & ~complete, waiting & complete
         self.held = held & ~released | stuck
-        if meeting.members:
-            self._masks[stuck] = masks[stuck]
         go = not (stuck & threads).any() and (meeting.is_barrier or not released.any())
         if meeting.is_barrier:
             self.passing = (passing | executing & complete) & ~(threads & go)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.formats import FORMATS
-from .codes import Rounding, decoded, encoded, flushed
+from .codes import Rounding, clamped, converted_nan, decoded, encoded, flushed
 from .machine import Machine, Mask, Step, not_modelled
 from .memory import UNSIGNED
 from .program import Instruction, items_of, size_of
@@ -63,7 +63,10 @@ def _integer_to_integer(machine: Machine, ins: Instruction, to: str, source: str
 
 
 def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
-    """Convert floats to integers, clamped to the range of the integer type. NaN gives 0, or 1 << 63 in 64-bit types."""
+    """Convert floats to integers, clamped to the range of the integer type.
+
+    A NaN of f64, or a NaN converted to 64 bits, gives the integer whose only set bit is the highest. Other NaN give 0.
+    """
     if source in _PACKED:
         raise not_modelled(ins)
     whole = next((_TO_INTEGER[mode] for mode in modes if mode in _TO_INTEGER), None)
@@ -83,7 +86,8 @@ def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, 
         result = np.where(over | under, 0.0, rounded).astype(dtype)
         result = np.where(over, dtype.type(limits.max), np.where(under, dtype.type(limits.min), result))
         if nan.any():
-            missing = np.array([1 << 63], np.uint64)  # types below 64 bits take the low bits of 1 << 63, which are 0
+            has_bit = source == "f64" or dtype.itemsize == 8
+            missing = np.array([has_bit << 8 * dtype.itemsize - 1], np.uint64)
             result = np.where(nan, missing.astype(f"<u{dtype.itemsize}").view(dtype), result)
         write(mask, result)
 
@@ -115,12 +119,11 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
     def code_of(values: NDArray[np.float64]) -> NDArray:
         if whole:
             values = np.copysign(whole(values), values)
-        if clamp:
-            values = np.where(np.isnan(values), 0.0, np.clip(values, 0.0, 1.0))
-        codes = encoded(values, element, rounding)
+        codes = encoded(clamped(values) if clamp else values, element, rounding)
         return flushed(codes.view(np.float32)).view(np.uint32) if ftz and element == "f32" else codes
 
     exact_64 = integer and size_of(source) == 8
+    keep = None if clamp else _nan_conversion(to, source, mode, ftz=ftz)
 
     def convert(mask: Mask) -> None:
         if exact_64 and element in ("f32", "f64") and mode == "rn":
@@ -128,6 +131,8 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
             return
         values = [value for read in reversed(reads) for value in values_of(read)]
         codes = [code_of(value).astype(np.uint64) for value in values]
+        if keep and np.isnan(values[0]).any():
+            codes[0] = np.where(np.isnan(values[0]), keep(reads[0]()), codes[0])
         bits = 8 * size // len(codes)
         joined = codes[0]
         for place, code in enumerate(codes[1:], 1):
@@ -137,6 +142,19 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
     if exact_64 and (element not in ("f32", "f64") or mode != "rn"):
         raise not_modelled(ins, "64-bit integers are converted only to f32 and f64, with rounding to nearest")
     return convert
+
+
+def _nan_conversion(to: str, source: str, mode: str, *, ftz: bool) -> Callable[[NDArray], NDArray[np.uint64]] | None:
+    """Return a function from NaN codes to the codes that an H200 converts them to, or None if these are canonical."""
+    if (to, source) == ("f32", "bf16"):
+        return lambda codes: codes.astype(np.uint64) << np.uint64(16)
+    if (to, mode) == ("tf32", "rna"):
+        return lambda codes: codes.astype(np.uint64) & np.uint64(0xFFFFE000)
+    if "f64" not in (to, source) or not {to, source} <= {"f16", "f32", "f64"}:
+        return None
+    if ftz and source == "f32":  # the NaN is canonical before it is converted
+        return lambda codes: converted_nan(np.full_like(codes, 0x7FFFFFFF), source, to)
+    return lambda codes: converted_nan(codes, source, to)
 
 
 def _bytes_of(name: str) -> int:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .machine import Machine, Mask, Step, not_modelled
-from .program import Address, Immediate, Instruction
+from .machine import Machine, Mask, Reader, Step, not_modelled
+from .program import Address, Immediate, Instruction, Negated, Operand, Register
 
 __all__ = ["ThreadGroups", "copy_step", "group_step"]
 
@@ -106,13 +106,11 @@ def copy_step(machine: Machine, ins: Instruction) -> Step:
     if not isinstance(size, Immediate) or size.value not in (4, 8, 16):
         raise not_modelled(ins)
     octets = size.value
-    to, origin = (
-        machine.places(operand, space, ins, octets) for operand, space in ((destination, "shared"), (source, "global"))
-    )
     # The size may be followed by the number of bytes to read and, with `.L2::cache_hint`, by a cache policy.
     hint = "L2::cache_hint" in ins.opcode
     lengths = [operand for operand in rest if not isinstance(operand, Address)][: len(rest) - hint]
-    read_length = machine.reader(lengths[0], "u32") if lengths else None
+    read_length = _length_reader(machine, lengths[0], octets) if lengths else None
+    to, origin = machine.places(destination, "shared", ins, octets), _origins(machine, ins, source, octets, read_length)
     shift = octets.bit_length() - 1
 
     def step(mask: Mask) -> None:
@@ -123,7 +121,7 @@ def copy_step(machine: Machine, ins: Instruction) -> Step:
             reads = (length > 0) if mask is None else mask & (length > 0)
         start = None
         if reads is None or reads.any():
-            start = machine.every(origin(reads)[1])
+            start = machine.every(origin(reads))
 
         def execute(chosen: Mask) -> None:
             threads = slice(None) if chosen is None else chosen
@@ -146,6 +144,42 @@ def copy_step(machine: Machine, ins: Instruction) -> Step:
         groups.add(mask, execute)
 
     return step
+
+
+def _length_reader(machine: Machine, operand: Operand, octets: int) -> Reader:
+    """Return a function that reads the number of bytes to copy, or the predicate that selects zeros instead."""
+    if not (isinstance(operand, Negated) or (isinstance(operand, Register) and operand.type == "pred")):
+        return machine.reader(operand, "u32")
+    ignores = machine.reader(operand, "pred")
+    return lambda: np.where(ignores(), np.uint32(0), np.uint32(octets))
+
+
+def _origins(
+    machine: Machine, ins: Instruction, source: Operand, octets: int, read_length: Reader | None
+) -> Callable[[Mask], NDArray[np.int64]]:
+    """Return a function that computes and checks the offsets in global memory from which the threads copy.
+
+    The bytes from an offset to the end of its 16-byte word can be read, even if a thread copies fewer bytes.
+    """
+    if read_length is None:
+        whole = machine.places(source, "global", ins, octets)
+        return lambda mask: whole(mask)[1]
+    places = machine.places(source, "global", ins)
+
+    def origins(mask: Mask) -> NDArray[np.int64]:
+        at, lengths = machine.every(places(mask)[1]), np.minimum(machine.every(read_length()), octets)
+        threads = machine.active(mask)
+        if (wrong := at[threads] & octets - 1 != 0).any():
+            thread = int(threads[wrong.argmax()])
+            raise machine.fault(ins, f"the address of an access is not a multiple of {octets} bytes", thread)
+        for length in np.unique(lengths[threads]).tolist():
+            same = threads[lengths[threads] == length]
+            if (outside := machine.memory.outside(at[same], length)) is not None:
+                thread = int(same[outside.argmax()])
+                raise machine.fault(ins, f"an access of {length} bytes is not inside global memory", thread)
+        return at
+
+    return origins
 
 
 def _filled(data: NDArray, length: NDArray[np.uint32], octets: int) -> NDArray:

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..tensors.fused import fused
-from .codes import Rounding, canonical, decoded, encoded, flushed
+from .codes import Rounding, canonical, clamped, decoded, encoded, first_nan, flushed
 from .machine import Machine, Mask, Step, not_modelled
 from .operation import Function, operation, source_count
-from .program import Instruction, size_of
-from .values import numpy_type
+from .program import Instruction
 
 __all__ = ["approximate_step", "canonical_function", "float_step", "half_function"]
 
@@ -87,6 +86,10 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
         return approximate_step(machine, ins)
     if unknown := [word for word in qualifiers[:-1] if word not in ("rn", "ftz", "NaN", "sat")]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
+    allowed = {"ftz": True, "sat": name in ("add", "sub", "mul", "fma", "mad")}
+    for word, is_allowed in allowed.items():
+        if word in qualifiers and not (is_allowed and type_ in ("f16", "f16x2", "f32")):
+            raise not_modelled(ins, f"'{name}' of type {type_} has no qualifier '.{word}'")
     if name in ("neg", "abs"):
         return _sign(machine, ins, name, type_)
     if name == "mad":
@@ -98,31 +101,28 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     if (name, type_) == ("fma", "f64"):
         raise not_modelled(ins)
     compute = _minimum(name == "min", "NaN" in qualifiers) if name in ("min", "max") else _FUNCTIONS[name]
-    function = canonical_function(compute, ftz="ftz" in qualifiers and type_ == "f32")
-    if "sat" in qualifiers:
-        function = _saturated(function)
-    return operation(machine, ins, function, [type_] * source_count(ins), type_)
+    function = _keeping_nan(name, compute) if type_ == "f64" else canonical_function(compute, ftz="ftz" in qualifiers)
+    inner = (lambda *values: clamped(function(*values))) if "sat" in qualifiers else function
+    return operation(machine, ins, inner, [type_] * source_count(ins), type_)
 
 
-def _saturated(function: Function) -> Function:
-    """Return a function whose results are clamped to [0, 1]. NaN becomes +0."""
-
-    def clamped(*values: NDArray) -> NDArray:
-        x = function(*values)
-        return np.where(x == x, np.clip(x, x.dtype.type(0), x.dtype.type(1)), x.dtype.type(0))
-
-    return clamped
+def _keeping_nan(name: str, compute: Function) -> Function:
+    """Return a function of f64 whose NaN results have the bits that an H200 gives them."""
+    if name == "div":
+        return lambda a, b: first_nan(compute(a, b), *np.broadcast_arrays(a, b))
+    return lambda *values: first_nan(compute(*values), *np.broadcast_arrays(*values)[::-1])
 
 
 def _sign(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
-    """Execute ``neg`` and ``abs``, which change only the sign bit of each element."""
-    bits, element = 8 * size_of(type_), 16 if type_.endswith("x2") or type_ in ("f16", "bf16") else 8 * size_of(type_)
-    signs = sum(1 << place + element - 1 for place in range(0, bits, element))
-    unsigned = f"b{bits}"
-    dtype = numpy_type(unsigned).type
-    if name == "neg":
-        return operation(machine, ins, lambda a: a ^ dtype(signs), [unsigned], unsigned)
-    return operation(machine, ins, lambda a: a & dtype(~signs & (1 << bits) - 1), [unsigned], unsigned)
+    """Execute ``neg`` and ``abs``, which change only the sign bit of each element. NaN results are as in arithmetic."""
+    change: Function = operator.neg if name == "neg" else np.abs
+    if type_ == "f64":
+        return operation(machine, ins, _keeping_nan(name, change), [type_], type_)
+    ftz = "ftz" in ins.words
+    if type_ == "f32":
+        return operation(machine, ins, canonical_function(change, ftz=ftz), [type_], type_)
+    bits = "b32" if type_.endswith("x2") else "b16"
+    return operation(machine, ins, half_function(name, type_, ftz=ftz), [bits], bits)
 
 
 def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
@@ -130,17 +130,24 @@ def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
     if name not in ("add", "sub", "mul", "fma", "min", "max"):
         raise not_modelled(ins)
     unsigned = "b32" if type_.endswith("x2") else "b16"
-    function = half_function(name, type_, nan="NaN" in ins.words)
+    words = ins.words
+    function = half_function(name, type_, nan="NaN" in words, ftz="ftz" in words, sat="sat" in words)
     return operation(machine, ins, function, [unsigned] * source_count(ins), unsigned)
 
 
-def half_function(name: str, type_: str, *, nan: bool = False) -> Function:
-    """Return an operation on codes of f16 or bf16, single or packed in pairs, that rounds each result once."""
+def half_function(name: str, type_: str, *, nan: bool = False, ftz: bool = False, sat: bool = False) -> Function:
+    """Return an operation on codes of f16 or bf16, single or packed in pairs, that rounds each result once.
+
+    `nan` means that the minimum or maximum with a NaN is a NaN, `ftz` that subnormal operands and results of f16 are
+    flushed to zero, and `sat` that results are clamped to [0, 1].
+    """
     element, pair = type_.removesuffix("x2"), type_.endswith("x2")
 
     def exact(*values: NDArray[np.float32]) -> NDArray[np.float64]:
         if name in ("min", "max"):
             return _minimum(name == "min", nan)(*values).astype(np.float64)
+        if name in ("neg", "abs"):
+            return (-values[0] if name == "neg" else np.abs(values[0])).astype(np.float64)
         if name == "mul":
             return values[0].astype(np.float64) * values[1].astype(np.float64)
         one = np.ones(1, np.float32)
@@ -149,8 +156,12 @@ def half_function(name: str, type_: str, *, nan: bool = False) -> Function:
 
     def function(*codes: NDArray) -> NDArray:
         halves = [np.ascontiguousarray(code).view("<u2") for code in np.broadcast_arrays(*codes)]
-        values = [decoded(half, element).astype(np.float32) for half in halves]
-        rounded = encoded(exact(*values), element, Rounding("rn")).astype("<u2")
+        if ftz:
+            halves = [flushed(half.view("<f2")).view("<u2") for half in halves]
+        result = exact(*(decoded(half, element).astype(np.float32) for half in halves))
+        rounded = encoded(clamped(result) if sat else result, element, Rounding("rn")).astype("<u2")
+        if ftz:
+            rounded = flushed(rounded.view("<f2")).view("<u2")
         return rounded.view("<u4" if pair else "<u2")
 
     return function

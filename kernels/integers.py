@@ -71,8 +71,12 @@ def divided(a: NDArray, b: NDArray) -> NDArray:
 
 
 def remainder(a: NDArray, b: NDArray) -> NDArray:
-    """Return the remainder of a division, with the dividend's sign. If the divisor is zero, return the dividend."""
-    return np.where(b == 0, a, np.fmod(a, np.where(b == 0, b.dtype.type(1), b)))
+    """Return the remainder of a division, with the sign of the dividend.
+
+    If the divisor is zero, return the dividend of 64 bits, or all ones for narrower types, as an H200 does.
+    """
+    undefined = a if a.dtype.itemsize == 8 else ~np.zeros(1, a.dtype)
+    return np.where(b == 0, undefined, np.fmod(a, np.where(b == 0, b.dtype.type(1), b)))
 
 
 # numpy's shifts by the full width give zero, or copies of the sign bit, as PTX requires

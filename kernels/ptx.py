@@ -61,11 +61,17 @@ def _check_size(space: str, size: int) -> None:
 
 _VARIABLE = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)?\.(?:global|const)\b")
 #: Pattern of a variable's declaration, with single spaces as separators: type, name, array sizes and initial values.
-_DECLARED = re.compile(r"(?:\.\w+ )*?(?:\.align \d+ )?\.(\w+) ([%$\w]+)((?: ?\[\d*\])*)(?: ?= ?(.*?))? ?;")
+_DECLARED = re.compile(
+    r"(?:\.\w+ )*?(?:\.align \d+ )?(?:\.v(?P<vector>[248]) )?\.(?P<type>\w+) (?P<name>[%$\w]+)"
+    r"(?P<sides>(?: ?\[\d*\])*)(?: ?= ?(?P<initial>.*?))? ?;"
+)
 
 
-#: Pattern of a declaration in shared or local memory: alignment, type, name and number of elements.
-_STORED = re.compile(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\w*)\])?\s*;?$")
+#: Pattern of a declaration in shared or local memory: alignment, vector length, type, name and number of elements.
+_STORED = re.compile(
+    r"(?:\.align\s+(?P<align>\d+)\s+)?(?:\.v(?P<vector>[248])\s+)?\.(?P<type>\w+)\s+(?P<name>[%$\w]+)\s*"
+    r"(?:\[(?P<count>\w*)\])?\s*;?$"
+)
 #: Text that the parser skips: spaces, and those directives of a module that end with their line.
 _BLANK = re.compile(r"(?:\s+|\.(?:version|target|address_size|file)\b[^\n]*)+")
 
@@ -161,19 +167,9 @@ class _Module:
         if ".extern" in text:
             return end  # an instruction that uses the variable is then reported as not modelled
         try:
-            items = [part for part in re.split(r"[{},\s]+", declared[4] or "") if part]
-            sides = [int(side) for side in re.findall(r"\[(\d+)\]", declared[3])]
-            count = prod(sides) if sides or not declared[3] else len(items)
-            _check_size("global or constant", count * size_of(declared[1]))
-            values = np.zeros(count, numpy_type(declared[1]))
-            for index, item in enumerate(items):
-                number = parse_constant(item)
-                if number is None or index >= count:
-                    raise KernelError(f"'{item}' is not modelled as an initial value of a variable")
-                values[index] = constant(number, declared[1])[0]
+            self.variables[declared["name"]] = _initial_content(declared)
         except KernelError as error:
             raise self.refuse(place, str(error)) from None
-        self.variables[declared[2]] = values.tobytes()
         return end
 
     def kernel(self, name: str, head: str, begin: int) -> Kernel:
@@ -193,12 +189,38 @@ class _Module:
         return kernel
 
 
+def _initial_content(declared: re.Match[str]) -> bytes:
+    """Return the initial content of a variable. Inner braces enclose the values of a row of an array, as in C."""
+    initial, type_ = declared["initial"] or "", declared["type"]
+    sides = [int(side) if side else 0 for side in re.findall(r"\[(\d*)\]", declared["sides"])]
+    vector = int(declared["vector"] or 1)
+    if sides == [0]:
+        sides = [-(-len(re.findall(r"[^{},\s]+", initial)) // vector)]
+    if vector > 1:
+        sides.append(vector)
+    _check_size("global or constant", prod(sides) * size_of(type_))
+    values = np.zeros(prod(sides), numpy_type(type_))
+    place, rows = 0, list[int]()  # index of the next value, and index after each row that has begun
+    for item in re.findall(r"[{}]|[^{},\s]+", initial):
+        if item == "{":
+            rows.append(place + prod(sides[len(rows) :]))
+        elif item == "}":
+            place = rows.pop() if rows else place
+        else:
+            number = parse_constant(item)
+            if number is None or place >= (rows[-1] if rows else 1):
+                raise KernelError(f"'{item}' is not modelled as an initial value of a variable")
+            values[place] = constant(number, type_)[0]
+            place += 1
+    return values.tobytes()
+
+
 def _parameters(kernel: Kernel, text: str) -> None:
     offset = 0
     for part in split(text):
         match = re.fullmatch(r"\.param\s+(.*?)\s*([%$\w]+)\s*(?:\[(\d+)\])?", part.strip(), re.DOTALL)
         types = re.findall(r"\.([busf]\d+)\b", match[1]) if match else ()
-        if not match or not types:
+        if not match or not types or re.search(r"\.v[248]\b", match[1]):
             raise KernelError(f"'{part.strip()[:60]}' is not a parameter")
         alignment = re.search(r"\.align\s+(\d+)", match[1]) if match[3] else None
         unit = size_of(types[0])
@@ -223,8 +245,10 @@ class _Body:
         self.module, self.kernel, self.place = module, kernel, place
         #: Alignment of each variable in dynamic shared memory, which begins after the static variables.
         self.dynamic: dict[str, int] = {}
-        #: Bytes of the variables declared so far, by state space, and number of inner blocks so far.
-        self.ends, self.blocks = {"shared": 0, "local": 0}, 0
+        #: Bytes of the variables declared so far, by state space.
+        self.ends = {"shared": 0, "local": 0}
+        #: Number of blocks that have begun, and the number of each block that has not ended.
+        self.blocks, self.open = 0, [0]
         for start, text in module.shared:
             try:
                 self.declare("shared", text)
@@ -239,10 +263,12 @@ class _Body:
         declared = _STORED.search(text)
         if not declared:
             raise KernelError(f"'{text[:60]}' is not a declaration")
-        unit, count = size_of(declared[2]), parse_constant("1" if declared[4] is None else declared[4] or "0")
+        elements = declared["count"]
+        unit, count = size_of(declared["type"]), parse_constant("1" if elements is None else elements or "0")
         if count is None:
-            raise KernelError(f"'{declared[4]}' is not a number of elements")
-        name, size, alignment = declared[3], unit * count.value, max(int(declared[1] or unit), 1)
+            raise KernelError(f"'{elements}' is not a number of elements")
+        unit *= int(declared["vector"] or 1)
+        name, size, alignment = declared["name"], unit * count.value, max(int(declared["align"] or unit), 1)
         _check_size(space, size)
         if not size:
             self.dynamic[name] = alignment
@@ -264,10 +290,12 @@ class _Body:
             char = text[self.place : self.place + 1]
             if char == "{":
                 self.blocks += 1
+                self.open.append(self.blocks)
                 self.names.append({})
                 self.labels.append({})
                 self.place += 1
             elif char == "}":
+                self.open.pop()
                 self.names.pop()
                 self.labels.pop()
                 self.place += 1
@@ -287,7 +315,7 @@ class _Body:
         self.resolve()
 
     def unique(self, name: str) -> str:
-        return name if len(self.names) == 1 else f"{name}@{self.blocks}"
+        return name if len(self.names) == 1 else f"{name}@{self.open[-1]}"
 
     def statement(self, line: int) -> None:
         text = self.module.text

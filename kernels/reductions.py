@@ -12,12 +12,11 @@ from .float_arithmetic import canonical_function, half_function
 from .integers import COMBINATIONS, selected
 from .program import size_of
 
-__all__ = ["REDUCTIONS", "TYPES", "apply_in_turn", "memory_type", "reduction"]
+__all__ = ["REDUCTIONS", "apply_in_turn", "is_reduction", "memory_type", "reduction"]
 
 Combination = Callable[..., NDArray]
 _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
-#: PTX types for which reductions are modelled.
-TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64", *_HALVES)
+_INTEGERS, _BITS = ("u32", "s32", "u64", "s64"), ("b32", "b64")
 
 
 _FUNCTIONS: dict[str, Combination] = {
@@ -29,6 +28,15 @@ _FUNCTIONS: dict[str, Combination] = {
 }
 #: Names of the reduction operations in opcodes.
 REDUCTIONS = tuple(_FUNCTIONS)
+
+
+def is_reduction(name: str, type_: str) -> bool:
+    """Return whether PTX has a reduction operation for a type, and this model implements the operation."""
+    if name in ("inc", "dec"):
+        return type_ == "u32"
+    if name in ("add", "min", "max"):
+        return type_ in (*_INTEGERS, *_HALVES) or (name == "add" and type_ in ("f32", "f64"))
+    return name in _FUNCTIONS and type_ in _BITS
 
 
 def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:

@@ -29,10 +29,10 @@ _LAYOUT = np.dtype([
 FIELDS: dict[str, tuple[int, int, int]] = {
     name: (field[1], field[0].base.itemsize, prod(field[0].shape)) for name, field in (_LAYOUT.fields or {}).items()
 }
-#: PTX element type for each code in a tensor map.
-_ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32", 9: "f64",
-             10: "bf16", 11: "f32", 12: "f32"}  # fmt: skip
-_CODES = {name: code for code, name in reversed(_ELEMENTS.items())}
+#: PTX element type for each code in a tensor map. Copies of types that round or flush numbers (codes 8, 11 and 12: f32
+#: and tf32 with flushing, tf32) are not modelled.
+_ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 9: "f64", 10: "bf16"}
+_CODES = {name: code for code, name in _ELEMENTS.items()}
 #: Swizzle modes and fill values by their code in a tensor map.
 SWIZZLES = ("none", "32B", "64B", "128B")
 FILLS = ("zeros", "nan")
@@ -70,8 +70,8 @@ class MapRecord:
                 f"a tensor map has a swizzle of {', '.join(SWIZZLES)}, a fill of {' or '.join(FILLS)} and elements "
                 f"of {', '.join(_CODES)}; not {self.swizzle!r}, {self.fill!r} and {self.element!r}"
             )
-        if any(not 0 < side <= 1 << 32 for side in self.shape):
-            raise KernelError(f"the axes of a tensor map have 1 to 2^32 elements; not {self.shape}")
+        if any(not 0 < side < 1 << 32 for side in self.shape):
+            raise KernelError(f"the axes of a tensor map have 1 to 2^32 - 1 elements; not {self.shape}")
         row = self.box[0] * self.element_bytes
         if any(not 0 < side <= 256 for side in self.box) or row % 16:
             raise KernelError(

@@ -19,6 +19,8 @@ __all__ = ["Compilation", "compile_function", "run"]
 
 #: Names of the launch axes in TileLang.
 _AXES = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
+#: Last ``CUtensorMapDataType`` whose elements are copied unchanged. Later types flush or round numbers.
+_LAST_TYPE = 9
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,8 @@ def _map(operands: list[Any], tvm: Any, sizes: Mapping[str, int]) -> TensorMap:
     numbers = [_number(value, tvm, sizes) for value in operands[3:]]
     shape, strides, box, steps = (tuple(numbers[place : place + rank][::-1]) for place in range(0, 4 * rank, rank))
     interleave, swizzle, _, fill = numbers[4 * rank :]
+    if _number(operands[0], tvm, sizes) > _LAST_TYPE:
+        raise KernelError("a tensor map has an element type that flushes or rounds numbers, which is not modelled")
     if interleave or swizzle >= len(SWIZZLES) or fill >= len(FILLS) or any(step != 1 for step in steps):
         raise KernelError("a tensor map has an interleave, swizzle, fill or element strides that are not modelled")
     name: Any = str(operands[2].name)

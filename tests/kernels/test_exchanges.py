@@ -29,6 +29,31 @@ def test_copies(rng: Random) -> None:
         np.testing.assert_array_equal(done, expected)
 
 
+def test_copies_of_fewer_bytes(rng: Random) -> None:
+    """The predicate `ignore-src` gives zeros, and the last thread copies the 8 bytes up to the end of its array."""
+    source, result = rng.integers(1, 1 << 32, 4 * WORDS - 2, dtype=np.uint32), np.zeros(WORDS, np.uint32)
+    row = "mov.u32 %r3, buffer; mad.lo.u32 %r4, %r0, 16, %r3; mad.wide.u32 %rd3, %r0, 12, %rd1;"
+    end = "cp.async.wait_all; ld.shared.u32 %r2, [%r4+4]; st.global.u32 [%rd2], %r2;"
+    for size, expected in (
+        ("setp.ne.u32 %p1, %r0, 63; selp.u32 %r5, 16, 8, %p1; {}, %r5;", source[1::4]),
+        ("setp.eq.u32 %p1, %r0, 63; {}, %p1;", np.append(source[1:-2:4], 0)),
+    ):
+        body = row + size.replace("{}", "cp.async.cg.shared.global [%r4], [%rd3], 16") + end
+        done = run_kernel(text(body, head=BUFFER), 1, WORDS, [source, result], check=False).after(result)
+        np.testing.assert_array_equal(done, expected)
+
+
+def test_only_lanes_that_give_rows_need_addresses(rng: Random) -> None:
+    """``ldmatrix.x1`` reads the rows of lanes 0 to 7; the registers of the other lanes hold no addresses."""
+    body = """
+  mov.u32 %r3, buffer; and.b32 %r5, %r0, 31; mad.lo.u32 %r4, %r5, 4, %r3; st.shared.u32 [%r4], %r5; bar.sync 0;
+  mad.lo.u32 %r4, %r5, 16, %r3; setp.gt.u32 %p1, %r5, 7; @%p1 mov.u32 %r4, 0x7ffffff1;
+  ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2}, [%r4]; st.global.u32 [%rd2], %r2;"""
+    result = np.zeros(WORDS, np.uint32)
+    done = run_kernel(text(body, head=BUFFER), 1, WORDS, [result, result], check=False).after(result)
+    np.testing.assert_array_equal(done, np.arange(WORDS) % 32)
+
+
 def test_atomics_on_two_words_serve_threads_in_order() -> None:
     """``atom.exch`` of a thread returns the number that the previous thread stored to the same word."""
     places, result = np.full(WORDS, 999, np.uint32), np.zeros(WORDS, np.uint32)
@@ -83,6 +108,42 @@ def test_a_box_at_the_edge_of_its_tensor() -> None:
     assert octets == 16
     np.testing.assert_array_equal(inside, (column < 24) & (row < 3))
     np.testing.assert_array_equal(offsets, 2 * column + 64 * row)
+
+
+def test_tiles_that_leave_their_tensor_or_array() -> None:
+    """A fill of NaN has the bits of an H200. A tensor beyond its array and types that are rounded are errors."""
+    head = ".shared .align 128 .b8 buffer[1024];"
+    copy = "ld.v2.b64 {{%rd5, %rd6}}, [%rd3+{0}]; st.shared.v2.b64 [%r5+{0}], {{%rd5, %rd6}};"
+    body = f"""
+  mov.u32 %r3, buffer; setp.eq.u32 %p1, %r0, 0; @!%p1 bra WAIT; mbarrier.init.shared.b64 [%r3+512], 1;
+  add.u32 %r5, %r3, 128; mov.b64 %rd3, map; cvta.param.u64 %rd3, %rd3;
+  {" ".join(copy.format(place) for place in range(0, 128, 16))}
+  REPLACE fence.proxy.async; mbarrier.arrive.expect_tx.shared.b64 %rd4, [%r3+512], 32;
+  cvt.u64.u32 %rd7, %r3; cvta.shared.u64 %rd7, %rd7; add.u64 %rd7, %rd7, 128;
+  cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r3], [%rd7, {{START}}], [%r3+512];
+WAIT: bar.sync 0;
+TRY: mbarrier.try_wait.parity.shared.b64 %p2, [%r3+512], 0; @!%p2 bra TRY;
+  mad.lo.u32 %r4, %r0, 4, %r3; ld.shared.b32 %r2, [%r4]; st.global.u32 [%rd2], %r2;"""
+    values, result = np.arange(1, 17, dtype=np.float32), np.zeros(32, np.uint32)
+    replace = "tensormap.replace.tile.{}.shared::cta.b1024.b32 [%r3+128], {};".format
+    for field, start, message in (
+        ("", -4, ""),
+        (replace("elemtype", "11"), 0, r"^line \d+: a tensor map has an element type, .* not modelled$"),
+        (
+            replace("global_dim", "0, 2000000"),
+            200,
+            r"^line \d+: .*: the tensor of the tensor map is not inside one array; ",
+        ),
+    ):
+        program = text(body.replace("REPLACE", field).replace("START", str(start)), head=head)
+        program = program.replace(".param .u64 p1)", ".param .u64 p1, .param .align 64 .b8 map[128])")
+        arguments = [values, result, TensorMap(values, (8,), "none", "nan")]
+        if message:
+            with pytest.raises(KernelError, match=message):
+                run_kernel(program, 1, 32, arguments, check=False)
+        else:
+            done = run_kernel(program, 1, 32, arguments, check=False).after(result)
+            assert done[:8].tolist() == [0x7FF77FF7] * 4 + values[:4].view(np.uint32).tolist()
 
 
 def test_reductions(rng: Random) -> None:

@@ -161,6 +161,22 @@ def test_threads_of_a_warp_exchange(rng: Random) -> None:
     np.testing.assert_array_equal(ballot, bits.sum(1, dtype=np.uint32).repeat(32))
 
 
+def test_declarations_in_blocks_and_of_vectors() -> None:
+    """Blocks have their own registers and labels, and variables of vectors have space for all elements."""
+    for body, expected, head in (
+        ("{ { .reg .b64 y; mov.b64 y, 7; mov.b64 {%r3, %r2}, y; } .reg .b32 y; mov.b32 y, 9; }", 0, ""),
+        ("mov.u32 %r2, 0; { { bra L; add.u32 %r2, %r2, 1; L: add.u32 %r2, %r2, 2; } bra L; add.u32 %r2, %r2, 4;"
+         " L: add.u32 %r2, %r2, 8; }", 10, ""),
+        ("mov.u32 %r3, second; mov.u32 %r4, first; sub.u32 %r2, %r3, %r4;", 512,
+         ".shared .v4 .b32 first[32]; .shared .b32 second[32];"),
+        ("ld.global.b32 %r2, [table+8];", 3, ".global .b32 table[2][2] = {{1}, {3}};"),
+        ("ld.global.b32 %r2, [table+28];", 8, ".global .v4 .b32 table[] = {1, 2, 3, 4, 5, 6, 7, 8};"),
+    ):  # fmt: skip
+        result = np.ones(WORDS, np.uint32)
+        program = text(f"{body} st.global.u32 [%rd2], %r2;", head=head)
+        assert (run_kernel(program, 1, WORDS, [result, result]).after(result) == expected).all(), body
+
+
 def test_divergent_threads_reconverge(rng: Random) -> None:
     """Results are right if threads diverge in a loop, in which thread n makes n iterations."""
     body = "mov.u32 %r2, 0; mov.u32 %r3, %r0; LOOP: setp.eq.u32 %p1, %r3, 0; @%p1 bra DONE;"
@@ -288,6 +304,15 @@ def test_rejected_kernels() -> None:
         ("add.u32 %r1, %r2;", "^line 18: 'add.u32' is not modelled: .* 1 source operands instead of 2$"),
         ("mbarrier.init.b64 %r1, 1;", "^line 18: mbarrier.init.b64: the operands do not fit the instruction$"),
         ("bar.sync 16;", "the barrier number exceeds 15"),
+        ("atom.global.nonsense.add.u32 %r1, [%rd1], 1;", "^line 18: .* the qualifier '.nonsense' is not supported$"),
+        ("atom.global.and.f32 %f1, [%rd1], %f2;", "^line 18: 'atom.global.and.f32' is not modelled$"),
+        ("red.global.xor.f16x2 [%rd1], %r1;", "^line 18: 'red.global.xor.f16x2' is not modelled$"),
+        ("red.async.relaxed.cluster.add.u32 [%r1], %r2, [%r3];", "the qualifier '.async' is not supported$"),
+        (".local .b32 w[4]; mov.u64 %rd3, w; cvta.local.u64 %rd3, %rd3; atom.add.u32 %r1, [%rd3], 1;",
+         "^line 18: atom.add.u32: local memory has no atomic operations; thread 0"),
+        ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd1], [%r1], 16, %h1;", "qualifier '.cp_mask' is not"),
+        ("add.sat.bf16x2 %r1, %r2, %r3;", "'add' of type bf16x2 has no qualifier '.sat'$"),
+        ("sub.s16x2 %r1, %r2, %r3;", "^line 18: 'sub.s16x2' is not modelled$"),
         ("LOOP: bra LOOP;", "within the limit of thread instructions"),
         ("add.u32 %r1, %r2, %r3", "^line 18: '%r3 ret' is not an operand$"),
         ("mma.sync.aligned.m16n8k15.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r1}, {%f0};", "^line 18: .*shape"),
@@ -373,7 +398,7 @@ def test_maps_that_do_not_fit() -> None:
         ({"box": (0, 64)}, r"sides of 1 to 256 elements, .* not \(64, 0\)"),
         ({"swizzle": "32B"}, "the rows of a box have 128 bytes; the swizzle 32B allows at most 32"),
         ({"shape": (128, 64)}, "a tensor map of 16384 bytes does not fit an array of 8192 bytes$"),
-        ({"shape": (-1, 64)}, r"axes of a tensor map have 1 to 2\^32 elements"),
+        ({"shape": (-1, 64)}, r"axes of a tensor map have 1 to 2\^32 - 1 elements"),
         ({"strides": (-128, 2)}, r"multiples of 16 bytes, the strides 0 to 2\^40; not 0x\w+ and \(-128,\)"),
         ({"strides": (130, 2), "shape": (9, 9)}, "multiples of 16 bytes"),
         ({"element": "u32"}, "a tensor map with elements of u32 does not fit an array of float16"),
