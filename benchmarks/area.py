@@ -1,11 +1,10 @@
-"""Area, delay and energy of units, arrays and top modules in a cell library, beside those of published designs.
+"""Area, delay and energy of dot-product units, arrays and top modules in a cell library, and of published designs.
 
-``python benchmarks/area.py --liberty FILE [FILE ...] --record NAME`` measures with one recipe: that of ``sptc area
---liberty FILE --orders 5``, with medians of five port orders, since ABC's heuristics give other results for other
-orders.
-The record ``benchmarks/area.json`` has an entry for each library, from which the documentation generates its tables.
-Measurements are cached, so that the same command resumes an interrupted run. Wires, placement and a clock tree are not
-included.
+``python benchmarks/area.py --liberty FILE [FILE ...] --record NAME`` applies the recipe of ``sptc area --liberty FILE
+--orders 5``: medians over five port orders, since the heuristics of ABC give different results for different port
+orders. The record ``benchmarks/area.json`` has an entry for each cell library, from which the documentation generates
+its tables. Measurements are cached, so that the same command resumes an interrupted run. No figure includes wires,
+placement or a clock tree.
 """
 
 import json
@@ -42,12 +41,12 @@ _ALONE = CoreConfig(name="alone", formats=("f16",), rows=1, columns=1, cuts=STAG
 
 
 def _alone(formats: str, products: Iterable[int], bits: int, **fields: Any) -> dict[str, CoreConfig]:
-    """Return units with only the given formats, one for each number of products per cycle."""
+    """Return configurations of units with the given formats, one unit for each number of products per cycle."""
     base = replace(_ALONE, formats=tuple(formats.split()), **fields)
     return {f"{formats} x{count}": replace(base, step_bytes=count * bits // 8) for count in products}
 
 
-#: Measured units by name. The number after the x is the number of kept products per cycle.
+#: Configurations of the measured units, by name. The number after the x is the number of kept products per cycle.
 UNITS = {
     **_alone("f16", (4, 8, 16), 16),
     **_alone("s8", (4, 8, 16, 32), 8),
@@ -61,7 +60,7 @@ UNITS = {
 }
 #: Units that are also mapped for the least area.
 LEAST_AREA = ("f16 x16", "s8 x32")
-#: Units that are also measured in arrays with pipeline registers, and numbers of rows and columns of these arrays.
+#: Units that are also measured in arrays with pipeline registers, and the side lengths of these square arrays in units.
 ARRAYS = {
     "f16 x16": UNITS["f16 x16"],
     "f16 x16 with a register after selection": replace(UNITS["f16 x16"], cuts=STAGE_CUTS),
@@ -69,10 +68,10 @@ ARRAYS = {
     "hopper": UNITS["hopper"],
 }
 SIDES = (4, 1)
-#: Top modules that are split into parts, each with its arrays of units. Parts are measured in one order of the ports.
+#: Top modules whose parts are measured (in one port order), each with the configuration of its arrays.
 _HOPPER = replace(PRESETS["hopper"], rows=8, columns=4)
 TOPS = {"warp": _HOPPER, "warpgroup": _HOPPER, "tcgen05": TCGEN05_ARRAY}
-#: Sparse instructions for the energy, by format. On sm_90, `mma` of e4m3 is emulated, so that no unit computes it.
+#: Sparse instructions whose energy is measured, by format. e4m3 uses `wgmma`, since sm_90 emulates `mma` of e4m3.
 INSTRUCTIONS = {
     "f16": "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
     "bf16": "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32",
@@ -82,13 +81,13 @@ INSTRUCTIONS = {
 }
 #: Distributions of the operands whose energy is measured, and simulated cycles of each case.
 DISTRIBUTIONS, CYCLES = ("zeros", "75%", "half", "positive", "normal"), 4_000
-#: Unit for the energy of all formats, and units with one format whose energy is measured with normal operands. Their
-#: results are compared with the golden model of sm_90, so that they must have its products and alignment bits.
+#: Unit for the energy of all formats, and units with one format whose energy is measured with normal operands. The
+#: results of these units are compared with the golden model of sm_90, so that the units need the L and F of sm_90.
 ENERGY_UNIT, ENERGY_ALONE = _HOPPER, ("f16 x16", "s8 x16", "s8 x32")
 
 #: Maximum size of a netlist of another design in bytes.
 _NETLIST_BYTES = 1 << 28
-#: Measured designs with `--small`.
+#: Designs that are measured with `--small`.
 SMALL = ("s8 x4",)
 
 #: Figures of one measured design, by name: a value, or the median, least and largest value over all port orders.
@@ -102,15 +101,15 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Run:
-    """What a run measures: a library, a recipe, and the chosen names; an empty choice means all."""
+    """Settings of a run: library and recipe of the synthesis, and names of the measured designs (empty for all)."""
 
     recipe: Recipe
     names: tuple[str, ...]
-    others: Path | None  #: Folder with netlists of other designs
+    others: Path | None  #: Folder with netlists of published designs
     cycles: int = CYCLES
 
     def chosen(self, names: Iterable[str]) -> list[str]:
-        """Return those of the names that the run measures."""
+        """Return the names of designs that the run measures, out of the given names."""
         return [name for name in names if not self.names or name in self.names]
 
     def measured(self, requests: Mapping[Key, Request]) -> dict[Key, Measurement]:
@@ -120,12 +119,12 @@ class Run:
 
 
 def products(config: CoreConfig) -> int:
-    """Return the kept products per cycle of the widest format except tf32, which has half as many products."""
+    """Return the kept products per cycle of the widest format of a unit, without tf32 (half as many products)."""
     return min(config.slots_of(element) for element in config.elements if element.container_bits < 32)
 
 
 def figures(measurement: Measurement, count: int, suffix: str) -> Figures:
-    """Return area and gates per product, and the longest path in ps, with scatter and number of port orders."""
+    """Return area and gates of a unit per product, and its longest path in ps, with scatter over port orders."""
     measured = measurement.orders or (measurement,)
     result: Figures = {"orders": len(measured)}
     for name, median in measurement.figures.items():
@@ -156,7 +155,7 @@ def units(run: Run) -> Section:
 
 
 def arrays(run: Run) -> Section:
-    """Measure square arrays of units with pipeline registers: area, and what sparsity adds in per cent."""
+    """Measure square arrays of units with pipeline registers: area, and increase by sparsity in per cent."""
     section: Section = {}
     for name in run.chosen(ARRAYS):
         config = ARRAYS[name]
@@ -210,10 +209,11 @@ def tops(run: Run) -> Section:
 
 
 def others(run: Run) -> Section:
-    """Measure designs of others from their netlists, with wires in place of their registers.
+    """Measure published designs of other projects from their netlists, with wires in place of their registers.
 
-    The file ``designs.json`` of the folder gives for each design the name of its RTLIL file, the name of its top module
-    and the number of its products per cycle. Control inputs, such as enable and reset, must be constants.
+    The file ``designs.json`` in the folder of netlists gives for each design the name of its RTLIL file, the name of
+    its top module and the number of its products per cycle. Control inputs, such as enable and reset, of a design must
+    be constants in the netlist.
     """
     if run.others is None:
         return {}
@@ -237,7 +237,7 @@ def others(run: Run) -> Section:
 
 
 def energy(run: Run) -> Section:
-    """Measure the energy per kept product: each format and distribution on one unit, and units with one format."""
+    """Measure the energy per kept product of each format and distribution on one unit, and of units with one format."""
     assert run.recipe.library is not None
     library, section = run.recipe.library, Section()
 
@@ -281,7 +281,7 @@ def rows_of(sections: Mapping[str, Section]) -> Iterator[Row]:
 
 
 def record(name: str, library: Library, sections: Mapping[str, Section]) -> None:
-    """Merge figures into the entry of the library `name`. Figures that were not measured now stay as they are."""
+    """Merge figures into the record's entry of the library `name`. Figures that are not in `sections` do not change."""
     whole = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     entry = whole.setdefault(name, {})
     entry |= {"date": date.today().isoformat(), "sha256": library.sha256, "tools": versions()}
@@ -291,15 +291,15 @@ def record(name: str, library: Library, sections: Mapping[str, Section]) -> None
 
 
 def main() -> None:
-    """Measure the chosen sections, print the figures and, on request, record them."""
+    """Measure the chosen sections, print the figures and, with ``--record``, write the figures to the record."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard cells")
-    orders = "number of syntheses of each design, each with its ports in another order (default 5)"
+    orders = "number of syntheses of each design, each synthesis with the ports in another order (default 5)"
     parser.add_argument("--orders", type=int, default=5, metavar="N", help=orders)
-    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=[*SECTIONS], help="what to measure")
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=[*SECTIONS], help="sections to measure")
     parser.add_argument("--names", nargs="+", default=[], metavar="NAME", help="designs to measure (default all)")
-    parser.add_argument("--others", type=Path, metavar="FOLDER", help="folder with netlists of other designs")
-    recorded = f"write the figures to benchmarks/{RECORD.name}, as those of the library NAME"
+    parser.add_argument("--others", type=Path, metavar="FOLDER", help="folder with netlists of published designs")
+    recorded = f"write the figures to benchmarks/{RECORD.name}, into the entry of the library NAME"
     parser.add_argument("--record", metavar="NAME", help=recorded)
     chosen = parser.parse_args()
     if chosen.small and chosen.record:
@@ -319,7 +319,7 @@ def main() -> None:
         sys.exit(str(error))
     rows = [*rows_of(sections)]
     if not rows:
-        parser.error("none of the given names belongs to one of the given sections")
+        parser.error("none of the given names of designs belongs to one of the given sections")
     show(rows, chosen.json)
 
 

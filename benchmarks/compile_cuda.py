@@ -2,10 +2,10 @@
 
     python benchmarks/compile_cuda.py FILE.npz [--only TEXT]
 
-The script needs ``nvcc``, and no GPU. It compiles one kernel for each instruction in ``CASES``: ``mma`` and ``mma.sp``
-for sm_80 and sm_89, ``wgmma`` and ``wgmma.sp`` for sm_90a, block-scaled ``mma`` and ``mma.sp`` for sm_120a.
+The script needs ``nvcc``, but no GPU. The script compiles one kernel for each instruction in ``CASES``: ``mma`` and
+``mma.sp`` for sm_80 and sm_89, ``wgmma`` and ``wgmma.sp`` for sm_90a, block-scaled ``mma`` and ``mma.sp`` for sm_120a.
 ``benchmarks/launch_kernels.py`` launches the kernels for sm_90a on a GPU and adds a digest of each result;
-``tests/kernels/test_compilers.py`` runs the records on the model.
+``tests/kernels/test_compilers.py`` runs the recorded kernels on the model.
 """
 
 import argparse
@@ -32,7 +32,7 @@ STAGE_BYTES_A = 128
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel to compile: its tensor-core instruction, and for ``wgmma`` the location and swizzle of its operands."""
+    """A kernel to compile: the tensor-core instruction, and for ``wgmma`` the location and swizzle of the operands."""
 
     name: str
     arch: str
@@ -101,7 +101,7 @@ class Assembly:
         self.constraints: list[str] = []
 
     def add(self, constraint: str, *expressions: str) -> list[str]:
-        """Add operands to the assembly statement, and return their placeholders in its text."""
+        """Add operands to the assembly statement, and return their placeholders in the text of the statement."""
         first = len(self.constraints)
         self.constraints += [f'"{constraint}"({expression})' for expression in expressions]
         return [f"%{first + place}" for place in range(len(expressions))]
@@ -142,7 +142,7 @@ def b_bytes(instruction: Instruction) -> int:
 
 
 def source(case: Case) -> str:
-    """Return the CUDA C++ source of a kernel: constants, function ``multiply``, and the included kernel text."""
+    """Return the CUDA C++ source of a kernel: constants, function ``multiply``, and the text of a kernel file."""
     instruction = parse(case.opcode)
     d_registers, b_size = accumulator_fragment(instruction).registers, b_bytes(instruction)
     constants = {"B_BYTES": b_size, "D_REGISTERS": d_registers}

@@ -2,8 +2,8 @@
 
     python benchmarks/compile_cute.py CUTLASS FILE.npz
 
-The script needs ``nvidia-cutlass-dsl`` and a checkout of CUTLASS, from which it reads the examples. It needs no GPU.
-Tensor maps have the shapes and swizzles that the host code of the examples gives them.
+The script needs ``nvidia-cutlass-dsl`` and a checkout of CUTLASS with the examples, but no GPU. Tensor maps have the
+shapes and swizzles that the host code of the CUTLASS examples specifies.
 """
 
 import argparse
@@ -29,7 +29,7 @@ ROW_BYTES = 128
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel to compile, with its types, tile and cluster. If `pair` is set, two CTAs together compute one tile."""
+    """A CuTe kernel to compile, with types, tile and cluster. If `pair` is set, two CTAs compute one tile together."""
 
     name: str
     arch: str
@@ -68,7 +68,7 @@ def example(root: Path, arch: str) -> Any:
 
 
 def compiled(root: Path, case: Case) -> str:
-    """Return the compiled PTX of a kernel."""
+    """Return the PTX of a kernel that CuTe compiled."""
 
     def tensor(rows: int, columns: int, kind: str) -> Any:
         return make_fake_compact_tensor(TYPES[kind], (rows, columns, 1), stride_order=(1, 0, 2), assumed_align=16)

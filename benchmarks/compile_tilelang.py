@@ -2,8 +2,8 @@
 
     python benchmarks/compile_tilelang.py FILE.npz
 
-The script needs TileLang and ``nvcc``, and no GPU. ``benchmarks/launch_kernels.py`` then launches the kernels on a GPU
-and adds a digest of each result; ``tests/kernels/test_compilers.py`` runs the records on the model.
+The script needs TileLang and ``nvcc``, but no GPU. ``benchmarks/launch_kernels.py`` launches the compiled kernels on a
+GPU and adds a digest of each result; ``tests/kernels/test_compilers.py`` runs the recorded kernels on the model.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from sptc.kernels.tilelang import compile_function
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel to compile, with its types, sizes and target."""
+    """A TileLang kernel to compile, with its types, sizes and target."""
 
     name: str
     arch: str
@@ -112,7 +112,7 @@ def sparse(case: Case) -> Any:
 
 
 def split_k(case: Case) -> Any:
-    """Return a kernel in which two CTAs multiply half of K each and add their products atomically, in any order."""
+    """Return a kernel in which each of two CTAs multiplies half of K and adds its product atomically, in any order."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     kind, threads, stages = NAMES[case.a], case.threads, case.stages
 
@@ -209,8 +209,8 @@ CASES = [
     Case("sm90.sparse.e5m2", "sm_90a", kind="sparse", a="e5m2", shape=(128, 256, 256), block=(64, 128, 64)),
     Case("sm90.sparse.s8", "sm_90a", kind="sparse", a="s8", d="s32", acc="s32", shape=(256, 256, 512),
          block=(128, 128, 128)),
-    # Kernels that TileLang 0.1.11 compiles to wrong code. The number in a name is that of the TileLang issue. TileLang
-    # 0.1.15 compiles them correctly.
+    # Kernels that TileLang 0.1.11 compiles to wrong code. The number in a kernel name is that of the TileLang issue.
+    # TileLang 0.1.15 compiles these kernels correctly.
     Case("reported.2593", "sm_90a", shape=(128, 96, 128), block=(64, 24, 64), b_k_major=False, passes=NO_ROLES),
     Case("reported.2603", "sm_90a", kind="sparse", shape=(128, 96, 128), block=(64, 24, 64), b_k_major=False,
          passes=NO_ROLES),

@@ -1,8 +1,8 @@
-"""Share of planted faults that ``sptc.diagnose`` names, and verdicts on correct products and on single flipped bits.
+"""Share of planted kernel faults that ``sptc.diagnose`` names, and verdicts on correct products and flipped bits.
 
-``--faults``, ``--correct`` and ``--flipped`` are numbers of products; ``--large`` is the number of faults in products
-of up to 256 x 256 x 1024. Each product is reported on standard error. The rows of a group of products are printed when
-the group is finished or the script is interrupted.
+The options ``--faults``, ``--correct`` and ``--flipped`` give numbers of products; ``--large`` gives the number of
+faults in products of up to 256 x 256 x 1024. The script reports each product on standard error. The script prints the
+rows of a group of products when the group is finished or the script is interrupted.
 """
 
 import signal
@@ -27,17 +27,17 @@ GROUPS = ("faults", "correct", "flipped", "large")
 
 @dataclass(frozen=True)
 class Task:
-    """One product to diagnose, which is determined by group, number and seed."""
+    """One product to diagnose; group, number and seed determine the product."""
 
     group: str  #: Group of the product, one of :data:`GROUPS`
     number: int
     seed: int
     largest: tuple[int, int, int]
-    names: tuple[str, ...]  #: Names of the faults to plant in turn
+    names: tuple[str, ...]  #: Names of the kernel faults to plant in turn
 
     @property
     def name(self) -> str:
-        """Name of the planted fault, or the group if no fault is planted."""
+        """Name of the planted kernel fault, or of the group of the product if no fault is planted."""
         return self.names[self.number % len(self.names)] if self.group in ("faults", "large") else self.group
 
 
@@ -61,7 +61,7 @@ def flipped(rng: Random, case: Case) -> Case:
 
 
 def drawn_case(task: Task, rng: Random) -> Case:
-    """Return the product of a task. Half of the products with a flipped bit have a planted fault, too."""
+    """Return the product of a task. Half of the products with a flipped bit also have a planted kernel fault."""
     if task.group in ("faults", "large"):
         return planted(rng, task.name, task.largest)
     if task.group == "flipped" and task.number % 2 == 0:
@@ -72,7 +72,7 @@ def drawn_case(task: Task, rng: Random) -> Case:
 
 
 def outcome(task: Task) -> Outcome:
-    """Diagnose the product of a task, and compare the verdict with the planted fault."""
+    """Diagnose the product of a task, and compare the verdict with the planted kernel fault."""
     rng = np.random.default_rng([task.seed, GROUPS.index(task.group), task.number])
     case = drawn_case(task, rng)
     start = time.perf_counter()
@@ -88,7 +88,7 @@ def outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(outcome, tasks)
         return
-    ignored = signal.SIGINT, signal.SIG_IGN  # ignore Ctrl-C in a worker, which the parent process terminates
+    ignored = signal.SIGINT, signal.SIG_IGN  # A worker ignores Ctrl-C: the parent process ends workers.
     with get_context("spawn").Pool(jobs, signal.signal, ignored) as pool:
         yield from pool.imap_unordered(outcome, tasks)
 
@@ -99,7 +99,7 @@ def rows_of(group: str, done: list[Outcome]) -> list[Row]:
     if group == "correct":
         return [
             Row("diagnose.correct", "products", len(done), "correct products with random methods of summation"),
-            Row("diagnose.called_faulty", "products", wrong, "no correct product is called faulty"),
+            Row("diagnose.called_faulty", "products", wrong, "no correct product is diagnosed as wrong"),
         ]
     if group == "flipped":
         return [
@@ -109,7 +109,7 @@ def rows_of(group: str, done: list[Outcome]) -> list[Row]:
     prefix, size = ("diagnose", LARGEST) if group == "faults" else ("diagnose.large", LARGE)
     return [
         Row(f"{prefix}.faults", "faults", len(done), f"planted in products of matrices, {' x '.join(map(str, size))}"),
-        Row(f"{prefix}.named", "%", 100 * (1 - wrong / len(done)), "at least 95 % of the planted faults"),
+        Row(f"{prefix}.named", "%", 100 * (1 - wrong / len(done)), "at least 95 % of the planted kernel faults"),
         Row(f"{prefix}.median", "s", statistics.median(seconds), "under 10"),
         Row(f"{prefix}.worst", "s", max(seconds), "under 60"),
     ]
@@ -127,7 +127,7 @@ def main() -> int:
         parser.add_argument(f"--{group}", type=int, default=count)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="number of processes (default %(default)s)")
-    parser.add_argument("--only", nargs="*", default=[*PLANTED], metavar="NAME", help="names of faults to plant")
+    parser.add_argument("--only", nargs="*", default=[*PLANTED], metavar="NAME", help="names of kernel faults to plant")
     words = parser.parse_args()
     if words.small:
         words.faults, words.correct, words.flipped, words.large = 4, 2, 1, 0

@@ -1,10 +1,11 @@
-"""Energy per kept product in the model and as measured on an H200, by format, distribution and sparsity.
+"""Energy per kept product, simulated and measured on an H200, by format, distribution and sparsity.
 
-``python benchmarks/energy.py --liberty osu018_stdcells.lib`` measures the mapped unit of the preset ``hopper`` with the
-instructions and distributions of ``recordings/energy``. Debian's package qflow-tech-osu018 contains the library. Since
-the cells are old and the recordings measure a whole GPU, absolute energies differ. The script therefore compares the
-order of the cases by energy, and the ratios of f16 energies after subtraction of a constant for the energy that is not
-modelled.
+``python benchmarks/energy.py --liberty osu018_stdcells.lib`` simulates the mapped unit of the preset ``hopper`` with
+the instructions and distributions of ``recordings/energy``. Debian's package qflow-tech-osu018 contains the cell
+library. Absolute energies differ from the recordings, since the cells are old and the recordings measure a whole GPU.
+The script therefore compares the order of the cases by energy, and the ratios of f16 energies. Before the ratios are
+formed, a fitted constant is subtracted from the simulated energies, since the recordings contain little of the energy
+of registers.
 """
 
 import csv
@@ -37,7 +38,7 @@ INSTRUCTIONS = {
 }
 F16 = ("mma.sp.f16.k32", "mma.f16.k16")
 COMPARED = ("zeros", "half", "positive", "normal")
-#: Configuration of an array with the throughput of an H200 tensor core. With `--small`, the array has only s8.
+#: Configuration of an array with the throughput of an H200 tensor core. With `--small`, the array supports only s8.
 CONFIG = replace(PRESETS["hopper"], rows=8, columns=4)
 SMALL = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4)
 CYCLES, SMALL_CYCLES = 4_000, 200
@@ -45,7 +46,7 @@ Case = tuple[str, str]
 
 
 def silicon(names: set[str]) -> dict[Case, float]:
-    """Return the measured energy per kept product in pJ, by instruction and distribution of both operands."""
+    """Return the energy per kept product in pJ that was measured on an H200, by instruction and distribution."""
     lines = [line for line in RECORDING.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return {
         (row["instruction"], row["a"]): float(row["pj_per_kept_mac"])
@@ -55,13 +56,13 @@ def silicon(names: set[str]) -> dict[Case, float]:
 
 
 def ranks(values: list[float]) -> np.ndarray:
-    """Return the rank of each value. Equal values get the mean of their ranks."""
+    """Return the rank of each value by size. Equal values get the mean of their ranks."""
     array = np.array(values)
     return (array[:, None] > array).sum(axis=1) + ((array[:, None] == array).sum(axis=1) - 1) / 2
 
 
 def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
-    """Return rows: energies of model and GPU, their rank correlation, and f16 ratios after a fit of one constant."""
+    """Return table rows: simulated and measured energies, their rank correlation, and ratios of f16 energies."""
     rows = []
     for (name, distribution), measured in cases.items():
         rows.append(Row(f"{name} {distribution}, H200", "pJ", measured))
@@ -75,7 +76,7 @@ def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
 
 
 def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
-    """Return energies divided by that of normal operands, after a fitted constant is subtracted from the unit's."""
+    """Return rows of energies relative to normal operands; a fitted constant is subtracted from simulated energies."""
     theirs = np.array([cases[name, of] for of in COMPARED])
     model = np.array([ours[name, of] for of in COMPARED])
     _, constant = np.polyfit(theirs, model, 1)

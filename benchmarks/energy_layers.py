@@ -1,8 +1,8 @@
 """Energy of the linear layers of a small transformer, dense and pruned 2:4, in f16, e4m3 and s8.
 
 ``python benchmarks/energy_layers.py --liberty osu018_stdcells.lib`` (extra: models) takes the weights and activations
-of every linear layer of the encoder from ``benchmarks/transformer.py``. It measures random tiles of every layer on the
-mapped unit of the preset ``hopper``, and prints the energy per kept product and of all layers together.
+of every linear layer of the encoder from ``benchmarks/transformer.py``. The script simulates random tiles of every
+layer on the mapped unit of the preset ``hopper``, and prints the energy per kept product and the energy of all layers.
 """
 
 import sys
@@ -35,7 +35,7 @@ Key = tuple[str, str]
 
 
 def operands(i: Instruction, a: Source, b: Source, unit: MappedUnit, cycles: int) -> tuple[MatrixOperands, int]:
-    """Return operand tiles of a layer, pruned for a sparse instruction, and the layer's number of kept products."""
+    """Return operand tiles of a layer, pruned if the instruction is sparse, and the layer's number of kept products."""
     with tempfile.TemporaryDirectory() as folder:
         way = Way(instruction=str(i), arch=_ARCH)
         problem = prepare(Path(folder), ProductRequest(way, a, b, prune=bool(i.sparse)))
@@ -49,7 +49,7 @@ def operands(i: Instruction, a: Source, b: Source, unit: MappedUnit, cycles: int
 def measured(
     unit: MappedUnit, wanted: dict[str, str], cycles: int, *, small: bool
 ) -> dict[Key, list[tuple[float, int]]]:
-    """Return energy per kept product in fJ and number of kept products of each layer, by format and sparsity."""
+    """Return energy per kept product in fJ, and number of kept products, of each layer, by format and sparsity."""
     model = folder_of_model()
     energies: dict[Key, list[tuple[float, int]]] = {}
     with tempfile.TemporaryDirectory() as scratch:

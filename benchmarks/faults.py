@@ -1,9 +1,10 @@
-"""Fault injection: share of single faults, in all parts of the hardware, that the test vectors detect.
+"""Fault injection: share of single faults, injected into all parts of the hardware, that the test vectors detect.
 
 The top modules are the single components of a unit, a row, the array, the warp, the warpgroup, and the control of the
 tensor cores of a CTA. The number of faults per component is proportional to its area. The test vectors of the benches
-run on each fault. For a fault that they do not detect, a prover tries to prove that the faulty hardware is equivalent;
-equivalent faults are not counted. Outcomes are stored in a folder, and the same command resumes an interrupted run.
+run on the hardware with each fault. For a fault that the vectors do not detect, a prover tries to prove that the fault
+changes no output (an equivalent fault); equivalent faults are not counted. The outcomes of faults are stored in a
+folder, and the same command resumes an interrupted run.
 """
 
 import json
@@ -35,15 +36,15 @@ from sptc.sim.faults.regressions import regression
 from sptc.verify.bench_jobs import echoing_programs, random_warpgroup_jobs
 from tqdm import tqdm
 
-#: Share of the faults of a datapath that each top module gets.
+#: Share of the injected faults of a datapath that each top module gets.
 SHARES = {"components": 0.34, "row": 0.3, "core": 0.1, "warp": 0.26}
-#: Top modules that get faults on only one datapath, each with its share of all faults, about a sixth.
+#: Top modules that get injected faults on only one datapath, each with its share (about a sixth) of all faults.
 SINGLE = {("hopper", "warpgroup"): 0.17, ("blackwell", "tcgen05"): 0.17}
-#: Datapaths with faults only in the top modules of `SINGLE`. Their other top modules are tested on another datapath.
+#: Datapaths that get injected faults only in the top modules of `SINGLE`. Other datapaths cover the other top modules.
 ALONE = ("blackwell",)
-#: Module that is left out of the proofs of each top module with arrays; the faults are all outside it.
+#: Module that the proofs of a top module with arrays leave out. All faults of the top module are outside this module.
 BOXES = dict.fromkeys(("warpgroup", "tcgen05"), ARRAY)
-#: Maximum number of proofs after which the outcomes are stored.
+#: Maximum number of proofs in a batch. The outcomes of a batch are stored when the batch ends.
 BATCH = 25
 #: Number of vectors in the testbenches of the quick tests, by datapath and top (tests/benches/test_benches.py).
 QUICK = {
@@ -61,14 +62,14 @@ def random_program(settings: Settings, rng: np.random.Generator) -> object:
 
 #: Quantile of the normal distribution for a confidence interval of 95 %.
 QUANTILE = 1.96
-#: Bounds in per cent of all faults not proved equivalent: minimum killed, minimum of the lower end of the interval, and
-#: maximum undecided.
+#: Bounds in per cent of all faults that are not proved equivalent: minimum share of killed faults, minimum for the
+#: lower end of the confidence interval of this share, and maximum share of undecided faults.
 KILLED, LOWER_BOUND, UNDECIDED = 99.7, 99.5, 0.2
 
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: faults, datapaths, vectors or instructions per top, and time limit of a proof in seconds."""
+    """Size of a run: faults, datapaths, vectors or instructions per top module, time limit of a proof in seconds."""
 
     faults: int
     presets: tuple[str, ...]
@@ -88,7 +89,7 @@ SMALL = Size(40, ("tiny",), {"components": 10, "core": 20}, 5.0)
 
 @dataclass(frozen=True)
 class Outcome:
-    """A fault and its outcome: killed, survived (before a proof is tried), or the verdict of the proof.
+    """An injected fault and its outcome: killed, survived (before a proof is tried), or the verdict of the proof.
 
     For a killed fault, `after` is the number of vectors, steps or items that were applied before the first failure.
     """
@@ -103,20 +104,20 @@ class Outcome:
 
     @property
     def quickly(self) -> bool:
-        """Whether the vectors of the quick tests also kill the fault."""
+        """Whether the vectors of the quick tests also kill (detect) the injected fault."""
         return self.after is not None and self.after < QUICK.get((self.preset, self.top), 0)
 
 
 def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[list[Outcome], float]:
-    """Run the regression of a top with each of its faults. Return the outcomes and the seconds without the build.
+    """Run the vectors of a top module with each fault. Return the outcomes, and the seconds without the build.
 
-    Each outcome is stored in `folder` at once, and a later call skips the faults with a stored outcome.
+    The outcome of each fault is stored in `folder` at once, and a later call skips the faults with a stored outcome.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "injected.jsonl"
     outcomes = {o.number: o for o in stored(path, {"items": settings.items, "faults": faults, "seed": seed})}
     of_top = regression(settings, faults, seed, folder, random_program(settings, np.random.default_rng(seed)))
-    assert of_top.first_failure(None) is None, "the regression fails without a fault"
+    assert of_top.first_failure(None) is None, "the vectors fail on the hardware without a fault"
     start = time.perf_counter()
     with path.open("a", encoding="utf-8") as store:
         for fault in of_top.netlist.faults:
@@ -133,7 +134,7 @@ def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[li
 
 
 def prove(survivors: Sequence[Outcome], folder: Path, timeout: float) -> list[Outcome]:
-    """Try to prove surviving faults of one top module equivalent, and return the outcomes with the verdicts."""
+    """Try to prove that surviving faults of one top module change no output. Return the outcomes with the verdicts."""
     faults = {Fault(one.number, one.component, one.command): one for one in survivors}
     settings = Settings(survivors[0].preset, survivors[0].top, 1)
     layout = row_step_layout(settings.config)
@@ -143,10 +144,10 @@ def prove(survivors: Sequence[Outcome], folder: Path, timeout: float) -> list[Ou
 
 
 def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
-    """Yield the outcomes that an earlier run stored. Write the parameters if there was no earlier run."""
+    """Yield the outcomes of faults that an earlier run stored. Write the parameters if there was no earlier run."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     if lines and json.loads(lines[0]) != parameters:
-        raise SystemExit(f"{path} holds the outcomes of a run with other options: {lines[0]}")
+        raise SystemExit(f"{path} contains the outcomes of a run with other options: {lines[0]}")
     if not lines:
         path.write_text(json.dumps(parameters) + "\n", encoding="utf-8")
     for line in lines[1:]:
@@ -155,7 +156,7 @@ def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
 
 
 def append(store: TextIO, outcomes: list[Outcome]) -> None:
-    """Append outcomes to a file that :func:`stored` reads."""
+    """Append outcomes of faults to a file that :func:`stored` reads."""
     # The first line break ends a line that an interruption left incomplete.
     store.write(f"\n{json.dumps([asdict(outcome) for outcome in outcomes])}\n")
     store.flush()
@@ -212,7 +213,7 @@ def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
 
 
 def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
-    """Yield settings, number of faults and build folder for each top module of each datapath."""
+    """Yield the settings, the number of faults and the build folder of each top module of each datapath."""
     alone = {key: share for key, share in SINGLE.items() if key[0] in size.presets}
     whole = [preset for preset in size.presets if preset not in ALONE]
     of_datapath = (1 - sum(alone.values())) / max(1, len(whole))
@@ -224,7 +225,7 @@ def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
 
 
 def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], float | None]:
-    """Inject and prove all faults without a stored outcome. Return all outcomes, and the seconds spent on vectors."""
+    """Inject and prove all faults without a stored outcome. Return all outcomes, and the seconds of simulation."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "outcomes.jsonl"
     parameters = {**asdict(size), "presets": [*size.presets], "seed": seed}
@@ -261,7 +262,7 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
 
 
 def main() -> int:
-    """Inject faults, prove survivors and print figures. Return 1 if the share of killed faults is below its bound."""
+    """Inject faults, prove surviving faults, print figures. Return 1 if too few faults are killed."""
     parser = options(__doc__)
     parser.add_argument("--faults", type=int, help=f"number of faults to inject (default {FULL.faults})")
     parser.add_argument(
@@ -271,7 +272,7 @@ def main() -> int:
         "--tops",
         nargs="+",
         choices=FULL.items,
-        help="inject faults only into these top modules; each gets as many faults as in a run of all top modules",
+        help="inject faults only into these top modules, each with as many faults as in a run of all top modules",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of faults and vectors (default %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes (default %(default)s)")

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of every reader of files and of the C interface: executions, edges and findings.
+"""Coverage-guided fuzzing of every file reader and of the C interface: executions, edges and findings.
 
 A finding is an exception other than `sptc.Error`, more than 2 GiB of memory, more than ten seconds of processor time,
 or a report of a sanitizer. The input of each finding is stored in the folder of findings, and the command that
@@ -25,13 +25,13 @@ LIBRARY = "libsptc"
 #: Default duration of a whole run in seconds, and number of failures after which a reader is no longer fuzzed.
 _WHOLE, _MOST_ENDS = 3600, 20
 _SANITIZERS = "-O1 -g -fno-sanitize-recover=all -fsanitize=address,undefined"
-#: Maximum bytes of an input of the C interface. The first line of an input is the instruction.
+#: Maximum number of bytes of an input for the C interface. The first line of such an input is the instruction.
 _MOST_BYTES = 1 << 12
 
 
 @dataclass
 class Outcome:
-    """Result of the fuzzing of one reader."""
+    """Result of the fuzzing of one file reader."""
 
     name: str
     executions: int
@@ -40,11 +40,11 @@ class Outcome:
 
 
 class CannotStartError(Exception):
-    """The process of a fuzzing target ended before it executed an input."""
+    """The process of a fuzzing target ended before the process executed an input."""
 
 
 def fuzz(name: str, command: list[str], folder: Path, seconds: float) -> Outcome:
-    """Run the process of a target until the time is over; start the process again when a finding ends the process."""
+    """Run the fuzzing process of a target until the time is over. Restart the process after a finding ends it."""
     findings, executions, edges, ends = folder / "findings", 0, 0, 0
     start = time.monotonic()
     while (left := round(seconds - (time.monotonic() - start))) > 0 and ends < _MOST_ENDS:
@@ -64,9 +64,9 @@ def fuzz(name: str, command: list[str], folder: Path, seconds: float) -> Outcome
 
 
 def fuzz_library(folder: Path) -> list[str]:
-    """Compile the C interface with clang, libFuzzer and sanitizers, write the corpus of inputs, and return the command.
+    """Compile the C interface with clang, libFuzzer and sanitizers, write the corpus, and return the fuzzing command.
 
-    Raise a `CannotStartError` if there is no clang.
+    Raise a `CannotStartError` if clang is not installed.
     """
     from sptc.isa.tcgen05 import every_opcode
     from sptc.native.tables import forms
@@ -74,7 +74,7 @@ def fuzz_library(folder: Path) -> list[str]:
 
     clang = shutil.which(os.environ.get("CLANGXX", "clang++"))
     if clang is None:
-        raise CannotStartError("the fuzzing of libsptc needs clang++ (on Debian or Ubuntu, `apt install clang`)")
+        raise CannotStartError("fuzzing libsptc needs clang++: install it (on Debian or Ubuntu, `apt install clang`)")
     write_files(folder / "sources")
     flags = f"{_SANITIZERS} -fsanitize=fuzzer-no-link"
     make = ["make", "-s", "-C", str(folder / "sources"), f"CXX={clang}", f"CXXFLAGS={flags}", "build/libsptc.a"]
@@ -95,8 +95,8 @@ def fuzz_library(folder: Path) -> list[str]:
 def command_of(name: str, folder: Path) -> list[str]:
     """Return the command that fuzzes a target, with the placeholder ``{seconds}``.
 
-    Findings of earlier runs are moved to the folder `earlier`. Findings that did not end the process are also copied
-    to the corpus, so that the target reads them first.
+    Findings of earlier runs are moved to the folder `earlier`. Findings that did not end the process are also copied to
+    the corpus, so that the target reads these inputs first.
     """
     for part in ("corpus", "findings", "earlier"):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def command_of(name: str, folder: Path) -> list[str]:
 
 
 def outcomes(names: list[str], folder: Path, seconds: float) -> Iterator[Outcome]:
-    """Fuzz the targets one after the other. If a target cannot run, print the reason on standard error."""
+    """Fuzz the targets one after the other. If a target cannot start, print the reason on standard error."""
     for name in names:
         try:
             yield fuzz(name, command_of(name, folder / name), folder / name, seconds)
@@ -120,7 +120,7 @@ def outcomes(names: list[str], folder: Path, seconds: float) -> Iterator[Outcome
 
 
 def main() -> None:
-    """Fuzz all targets, print a table and the commands that repeat the findings; status 1 if there are findings."""
+    """Fuzz all targets, and print a table and the commands that repeat findings. Return 1 if there are findings."""
     parser = options((__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--readers", nargs="+", choices=(*READERS, LIBRARY), default=[*READERS, LIBRARY], metavar="READER",

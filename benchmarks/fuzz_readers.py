@@ -1,4 +1,4 @@
-"""Readers of untrusted input that `fuzz.py` fuzzes, each with valid inputs from which the fuzzer starts."""
+"""Readers of untrusted files that `fuzz.py` fuzzes, each with valid files from which the fuzzer starts."""
 
 import json
 import sqlite3
@@ -49,23 +49,23 @@ __all__ = ["READERS", "Reader"]
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
-#: Maximum thread instructions of a fuzzed kernel, and maximum number of cases of a file that are computed.
+#: Maximum number of thread instructions of a fuzzed kernel, and of computed cases of a fuzzed register file.
 INSTRUCTIONS, CASES = 20_000, 2
-#: One in 32 texts is also searched among the names of all instructions. A search takes a tenth of a second.
+#: Texts whose length is a multiple of 32 are also searched among all instruction names, which takes 0.1 s.
 _SHARE_OF_SEARCHES = 32
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of files. It may raise `sptc.Error` and nothing else."""
+    """A file reader, which may raise `sptc.Error` and no other exception."""
 
     read: Callable[[Path], object]
-    file: str  #: Name of the file to read; its suffix selects the file format
+    file: str  #: Name of the file to read; the suffix of the name selects the file format
     seeds: Callable[[Path], Iterator[bytes]]  #: Returns valid file contents; the argument is an empty scratch folder
 
 
 def _attempts(*calls: Callable[[], object]) -> None:
-    """Make all calls, and ignore every `Error` that a call raises."""
+    """Make all calls of a reader, and ignore every `Error` that a call raises."""
     for call in calls:
         with suppress(Error):
             call()
@@ -219,7 +219,7 @@ def _single_arrays(folder: Path) -> Iterator[bytes]:
 
 
 def _compressed(folder: Path, suffix: str) -> Iterator[bytes]:
-    """Yield the contents of a file with these values in each software format."""
+    """Yield the contents of a file with the compressed matrix in each software format."""
     for name in SOFTWARE_FORMATS:
         try:
             compressed = sparsify(_values().astype(np.float16), GRANULARITIES["2:4"])

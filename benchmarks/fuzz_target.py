@@ -1,4 +1,4 @@
-"""Fuzz one reader in this process, or reproduce one finding.
+"""Fuzz one file reader in this process, or reproduce one finding.
 
 `python fuzz_target.py READER FILE` reads the file of a finding and prints the traceback if the reader fails. `fuzz.py`
 calls this script as `fuzz_target.py READER CORPUS FINDINGS SECONDS`, with the folders of the corpus and the findings.
@@ -17,16 +17,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-#: Limits for reading one file: processor seconds, elapsed seconds (longer, since other processes may slow the machine),
+#: Limits for reading one file: processor seconds, elapsed seconds (more, since other processes may slow the machine),
 #: and MiB of memory.
 SECONDS, PATIENCE, MEMORY = 10, 120, 2048
-#: Bytes of an array's header, which are mutated more often than the data, and share of the mutations that change a
-#: member of an archive instead of the bytes of the archive.
+#: Number of bytes of an array's header, which are mutated more often than the data; and share of the mutations that
+#: change a member of an archive instead of the bytes of the archive.
 _HEADER, _IN_MEMBERS = 128, 0.85
 
 
 def main() -> None:
-    """Fuzz a reader, or read one file."""
+    """Fuzz a file reader, or read the file of one finding."""
     name, place, *more = sys.argv[1:]
     if not more:
         reader = importlib.import_module("fuzz_readers").READERS[name]
@@ -72,7 +72,7 @@ def _read(reader: Any, data: bytes, scratch: Path) -> None:
 
 
 class Target:
-    """Function that libFuzzer calls with each input; it stores the first input of each kind of finding and continues.
+    """Function that libFuzzer calls with each input. The function stores the first input of each kind of finding.
 
     The kind of a finding is the type of the exception and the line that raised it. An input that exceeds the limit of
     memory or of elapsed time ends the process, and libFuzzer stores the input.
@@ -83,7 +83,7 @@ class Target:
         self._known: set[str] = set()
 
     def __call__(self, data: bytes) -> None:
-        """Run the reader on a file that contains `data`."""
+        """Run the file reader on a file that contains `data`."""
         start = time.process_time()
         try:
             _read(self._reader, data, self._scratch)

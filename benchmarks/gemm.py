@@ -9,13 +9,13 @@ import time
 
 from measure import Row, options, show
 
-#: M = N = K of the timed product, and of the product whose memory is measured; the second line is for `--small`.
+#: M = N = K of the timed product, and of the product whose memory is measured. The second line is for `--small`.
 SIDE, LARGE_SIDE = 1024, 8192
 SMALL_SIDE, SMALL_LARGE_SIDE = 64, 256
 
 
 def gemm(*words: str) -> tuple[float, dict]:
-    """Run ``sptc gemm``. Return the time in seconds and the report."""
+    """Run the command ``sptc gemm``. Return the time in seconds and the report."""
     start = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "sptc", "gemm", *words, "--json"], check=True, capture_output=True)
     return time.perf_counter() - start, json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Speed and memory of the golden model on one core, compared with mmasim on the same operands if installed."""
+"""Speed and memory of the golden model on one core, compared with mmasim (if installed) on equal operands."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -26,7 +26,7 @@ ORDERED = np.array([0x4, 0x8, 0x9, 0xC, 0xD, 0xE], np.uint8)
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: number of tiles, M, N and K of a matrix product, and number of tiles of the memory measurement."""
+    """Size of a run: number of tiles; M, N and K of a matrix product; and number of tiles of the memory measurement."""
 
     tiles: int
     m: int
@@ -40,12 +40,12 @@ SMALL = Size(tiles=16, m=16, n=8, k=128, many=64)
 
 
 def kept(instruction: Instruction) -> int:
-    """Return the number of kept products of one instruction."""
+    """Return the number of kept products (products of stored elements of A) of one instruction."""
     return instruction.m * instruction.n * instruction.stored_k
 
 
 def matrices(i: Instruction, m: int, n: int, k: int) -> MatrixOperands:
-    """Return operands with legal metadata: normally distributed f16 and bf16, random codes of other formats."""
+    """Return operands with legal metadata: normally distributed f16 or bf16 elements, random codes of other formats."""
     rng = np.random.default_rng(0)
     shapes = (1, m, k // 2), (1, k, n)
     if i.a.name == "f16":
@@ -81,7 +81,7 @@ def mmasim_seconds(i: Instruction, operands: MatrixOperands) -> float | None:
 
 
 def million_tiles_gib(small: bool) -> float:
-    """Return the peak memory in GiB of a new process that computes a million tiles, whose D takes 0.5 GiB."""
+    """Return the peak memory in GiB of a new process that computes a million tiles. D of all tiles takes 0.5 GiB."""
     words = [sys.executable, __file__, "--million", *(["--small"] if small else [])]
     return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 

@@ -1,4 +1,4 @@
-"""Records of compiled kernels: PTX, launch and digest of the results. A seed determines the operands."""
+"""Records of compiled kernels: PTX, launch description and digest of the results. A seed determines the operands."""
 
 import hashlib
 import json
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 __all__ = ["BYTES", "NAMES", "draw", "fields", "operand", "operands_digest"]
 
-#: Bytes per element of each type. ``nibbles`` are bytes with two metadata nibbles for 2:4 or 1:2 sparsity.
+#: Bytes per element of each type. An element of type ``nibbles`` is a byte with two metadata nibbles (2:4 or 1:2).
 BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1, "ue4m3": 1,
          "u8": 1, "nibbles": 1, "nibbles_1_2": 1}  # fmt: skip
 #: Name of each format in ``ml_dtypes``, PyTorch and TileLang.
 NAMES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "tf32": "float32",
          "f32": "float32", "s8": "int8", "s32": "int32"}  # fmt: skip
-#: Number of fraction bits and exponent bias of the float formats.
+#: Number of fraction bits and exponent bias of each float format.
 _FLOATS = {"f16": (10, 15), "bf16": (7, 127), "e4m3": (3, 7), "e5m2": (2, 15), "f32": (23, 127)}
 #: Metadata nibbles that PTX defines, for 2:4 and for 1:2 sparsity.
 _NIBBLES = {
@@ -26,7 +26,7 @@ _NIBBLES = {
 
 
 def operand(kind: str, shape: list[int] | tuple[int, ...], rng: np.random.Generator) -> NDArray:
-    """Draw operand codes: normal numbers near one with random signs, any integers, or metadata that PTX defines."""
+    """Draw codes of an operand: normal numbers near one of random sign, any integers, or metadata that PTX defines."""
     if kind in _NIBBLES:
         low, high = (rng.choice(_NIBBLES[kind], shape) for _ in range(2))
         return low | high << np.uint8(4)
@@ -45,7 +45,7 @@ def operand(kind: str, shape: list[int] | tuple[int, ...], rng: np.random.Genera
 
 
 def draw(arrays: dict[str, tuple[str, list[int]]], seed: int) -> dict[str, NDArray]:
-    """Return all operands of a kernel launch in the order of its arrays, with zeros for the result ``d``."""
+    """Return the operands of a kernel launch in the order of the launch's arrays, with zeros for the result ``d``."""
     rng = np.random.default_rng(seed)
     return {
         name: np.zeros(shape, f"u{BYTES[kind]}") if name == "d" else operand(kind, shape, rng)
@@ -54,7 +54,7 @@ def draw(arrays: dict[str, tuple[str, list[int]]], seed: int) -> dict[str, NDArr
 
 
 def operands_digest(arrays: dict[str, NDArray]) -> str:
-    """Return a SHA-256 digest of the operands of a kernel launch, without the result ``d``."""
+    """Return the SHA-256 digest of the operands of a kernel launch, without the result ``d``."""
     octets = b"".join(np.ascontiguousarray(array).tobytes() for name, array in arrays.items() if name != "d")
     return hashlib.sha256(octets).hexdigest()
 

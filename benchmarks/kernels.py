@@ -1,9 +1,9 @@
-"""Speed of compiled kernels on the model, on one core: instructions per second, and time relative to sptc.gemm.
+"""Speed of compiled kernels on the model, on one core: thread instructions per second, and time relative to sptc.gemm.
 
-Triton 3.6 compiled f16 kernels for sm_80 (cp.async and mma) and sm_90 (TMA and wgmma), which compute 512 x 512 x 512.
+Triton 3.6 compiled f16 kernels for products of 512 x 512 x 512: for sm_80 (cp.async and mma) and sm_90 (TMA and wgmma).
 The time of a kernel is compared with the time of ``sptc.gemm`` for the same product on the same back end, which models
-only the tensor cores. Every result must equal the result of ``sptc.gemm`` bit for bit. Times are processor times, since
-other processes affect elapsed times more. The load of the machine is also printed.
+only the tensor cores. The result of every kernel must equal the result of ``sptc.gemm`` bit for bit. Times are
+processor times, since other processes affect elapsed times more. The load of the machine is also printed.
 
     python benchmarks/kernels.py --size 4096 --once    # one run of the first kernel, with the check and a progress bar
     python benchmarks/kernels.py --compile FILE.npz    # needs triton: writes recordings/kernels/triton-512.npz
@@ -39,7 +39,7 @@ INSTRUCTIONS = {
 
 
 def compile_all(path: Path) -> None:
-    """Compile the kernels with Triton, and write PTX and launch of each."""
+    """Compile the kernels with Triton, and write the PTX and the launch description of each kernel."""
     from record_kernels import matmul, tl, tma
     from sptc.kernels.triton import bound_arguments, compile_kernel
 
@@ -61,7 +61,7 @@ def compile_all(path: Path) -> None:
 
 
 def launch_of(name: str, size: int) -> tuple[str, dict[str, Any], list[Any], tuple[np.ndarray, ...]]:
-    """Return PTX, geometry, arguments and arrays of a kernel for a product of this size."""
+    """Return PTX, launch geometry, arguments and arrays of a kernel for a product with M = N = K = `size`."""
     with np.load(RECORDS) as archive:
         ptx = zlib.decompress(archive[f"{name}|ptx"].tobytes()).decode()
         launch = json.loads(archive[f"{name}|launch"].tobytes())
@@ -80,7 +80,7 @@ def launch_of(name: str, size: int) -> tuple[str, dict[str, Any], list[Any], tup
 
 
 def measure(name: str, size: int, repeats: int) -> list[Row]:
-    """Measure the speed of a kernel on the model, and return the figures as rows of the table."""
+    """Measure the speed of a kernel on the model, and return the figures as table rows."""
     arch = name.partition(".")[0]
     ptx, geometry, arguments, (a, b, d) = launch_of(name, size)
 
@@ -124,7 +124,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--size", type=int, default=512, help="M, N and K of the product (default 512)")
     parser.add_argument("--once", action="store_true", help="run the first kernel once, with a progress bar")
-    parser.add_argument("--compile", type=Path, metavar="FILE.npz", help="compile the kernels without measuring")
+    parser.add_argument("--compile", type=Path, metavar="FILE.npz", help="compile kernels to FILE without measuring")
     chosen = parser.parse_args()
     if chosen.compile:
         compile_all(chosen.compile)

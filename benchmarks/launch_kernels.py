@@ -1,10 +1,10 @@
-"""Launch compiled kernels on this machine's GPU, and record their results.
+"""Launch compiled kernels on the GPU of this machine, and record the results of the kernels.
 
     python benchmarks/launch_kernels.py KERNELS.npz RECORD.npz [--results]
 
-``KERNELS.npz`` holds the PTX and the launch of each kernel, as ``compile_tilelang.py`` writes them. ``RECORD.npz`` gets
-the same, and a digest of each result; with ``--results``, also the results. The script needs numpy and the CUDA driver,
-but not the package ``sptc``.
+``KERNELS.npz`` contains the PTX and the launch description of each kernel, as ``compile_tilelang.py`` writes them. The
+script writes this content and a digest of each result to ``RECORD.npz``; with ``--results``, also the results. The
+script needs numpy and the CUDA driver, but not the package ``sptc``.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import numpy as np
 from kernel_records import draw, fields, operands_digest
 from numpy.typing import NDArray
 
-#: Unsigned ``CUtensorMapDataType`` by element size in bytes. TMA copies do not convert elements, so the size suffices.
+#: Unsigned ``CUtensorMapDataType`` by element size in bytes. TMA does not convert elements, so only the size matters.
 MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
 SWIZZLES = ("none", "32B", "64B", "128B")
 MAX_DYNAMIC_SHARED, CLUSTER_DIMENSION, MAP_BYTES, LOG_BYTES = 8, 4, 128, 1 << 14
@@ -55,19 +55,19 @@ class Driver:
         self.name = name.value.decode()
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Call a function of the CUDA driver. Raise a `RuntimeError` if it fails."""
+        """Call a function of the CUDA driver. Raise a `RuntimeError` if the function fails."""
         if status := getattr(self.cuda, function)(*arguments):
             raise RuntimeError(f"{function} returns {status}")
 
     def copied(self, array: NDArray) -> c_uint64:
-        """Copy an array to global memory of the GPU and return its address."""
+        """Copy an array to the global memory of the GPU, and return the address of the copy."""
         address = c_uint64()
         self.call("cuMemAlloc_v2", byref(address), ctypes.c_size_t(max(array.nbytes, 16)))
         self.call("cuMemcpyHtoD_v2", address, c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
         return address
 
     def function(self, ptx: str, entry: str, shared: int) -> c_void_p:
-        """Load a PTX module and return one of its kernels."""
+        """Load a PTX module into the GPU, and return the named kernel of the module."""
         module, function = c_void_p(), c_void_p()
         log = ctypes.create_string_buffer(LOG_BYTES)
         options = (c_int * 2)(*LOG_OPTIONS)
@@ -80,7 +80,7 @@ class Driver:
         return function
 
     def tensor_map(self, address: c_uint64, tile: dict[str, Any], item: int) -> Any:
-        """Return a tensor map of TMA as 128 bytes at an address that is a multiple of 64."""
+        """Return a TMA tensor map as an array of 128 bytes, whose address is a multiple of 64."""
         memory = (ctypes.c_uint8 * (MAP_BYTES + 64))()
         place = ctypes.addressof(memory)
         encoded = (ctypes.c_uint8 * MAP_BYTES).from_buffer(memory, -place % 64)
@@ -94,7 +94,7 @@ class Driver:
 
 
 def run(driver: Driver, ptx: str, launch: dict[str, Any]) -> tuple[NDArray, dict[str, NDArray]]:
-    """Launch a recorded kernel on the GPU, and return its result and its operands."""
+    """Launch a recorded kernel on the GPU, and return the result and the operands of the kernel."""
     arrays = draw(launch["arrays"], launch["seed"])
     addresses = {name: driver.copied(array) for name, array in arrays.items()}
     function = driver.function(ptx, launch["entry"], launch["shared"])
@@ -125,7 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kernels", type=Path, metavar="KERNELS.npz")
     parser.add_argument("record", type=Path, metavar="RECORD.npz")
-    parser.add_argument("--results", action="store_true", help="write the results, not only their digests")
+    parser.add_argument("--results", action="store_true", help="write the results of the kernels, not only digests")
     chosen = parser.parse_args()
     driver = Driver()
     with np.load(chosen.kernels) as archive:

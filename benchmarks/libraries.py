@@ -1,9 +1,9 @@
-"""Speed-up of sparse products in closed libraries: cuSPARSELt compared with cuBLAS on this GPU, through PyTorch.
+"""Speed-up of sparse products on this GPU: cuSPARSELt compared with cuBLAS, both called through PyTorch.
 
-Matrices are square, and A is pruned 2:4. Kernels are replayed from CUDA graphs, so that the time of the host is not
-measured. Each product is measured with normally distributed operands, with which large products reach the GPU's power
-limit, and with zeros, with which no product reaches the limit. The SM clock during each measurement is printed with the
-time. cuSPARSELt runs the algorithm that its own search selects.
+All matrices are square, and A is pruned 2:4. Kernels are replayed from CUDA graphs, so that the time of the host is not
+measured. Each product is measured with normally distributed operands, with which large products reach the power limit
+of the GPU, and with zeros, with which no product reaches the power limit. The script prints the time and the SM clock
+of each measurement. cuSPARSELt runs the algorithm that the search of cuSPARSELt selects.
 """
 
 import statistics
@@ -17,10 +17,10 @@ from kernel_records import NAMES
 from measure import Row, options, show
 
 SIZES = (1024, 2048, 4096, 8192)
-#: M and N of products with varied K: one tile of 128 x 256 or 256 x 128 for each SM of an H200, and many tiles.
+#: M and N of products with varied K: one output tile of 128 x 256 or 256 x 128 per SM of an H200, or many tiles per SM.
 PLANES = ((1536, 2816), (2816, 1536), (8192, 8192))
 DEPTHS = (512, 1024, 2048, 4096, 8192, 16384)
-#: Format of the result, by format of the elements.
+#: Format of the result, by format of the elements of A and B.
 RESULTS = {"f16": "f16", "bf16": "bf16", "e4m3": "bf16", "s8": "s32"}
 #: Seconds per measurement, seconds per measurement with ``--along-k``, and number of repetitions. A measurement must be
 #: long, because the driver reports the clock with a delay.
@@ -29,7 +29,7 @@ QUERY = ("nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits")
 
 
 def milliseconds(torch: Any, work: Callable[[], object], seconds: float) -> tuple[float, float]:
-    """Return the mean time of a call in the fastest of several rounds, and the median SM clock in MHz."""
+    """Return the mean time of a call in ms, in the fastest of several rounds, and the median SM clock in MHz."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -61,7 +61,7 @@ Products = tuple[Callable[[], object], Callable[[], object]]
 
 
 def products(torch: Any, name: str, shape: tuple[int, int, int], zeros: bool) -> Products:
-    """Return two functions, which compute the dense and the sparse product with the same B."""
+    """Return two functions: the dense product by cuBLAS, and the sparse product by cuSPARSELt, with the same B."""
     operand_type, result_type = (getattr(torch, NAMES[word]) for word in (name, RESULTS[name]))
     m, n, k = shape
     draw = torch.zeros if zeros else torch.randn
@@ -82,7 +82,7 @@ def products(torch: Any, name: str, shape: tuple[int, int, int], zeros: bool) ->
 
 
 def rows(torch: Any, name: str, shape: tuple[int, int, int], operands: str, seconds: float) -> Iterator[Row]:
-    """Yield the time of the dense and of the sparse product, the SM clock during each, and the speed-up."""
+    """Yield rows: times of the dense and of the sparse product, SM clock during each product, and the speed-up."""
     m, n, k = shape
     title = f"{name} {m if m == n == k else f'{m}x{n}x{k}'} {operands}"
     dense, sparse = products(torch, name, shape, operands == "zeros")
@@ -95,7 +95,7 @@ def rows(torch: Any, name: str, shape: tuple[int, int, int], operands: str, seco
 
 
 def main() -> int:
-    """Measure products and print the speed-ups. Return 2 if PyTorch, cuSPARSELt or a GPU is missing."""
+    """Measure all products and print the speed-ups. Return 2 if PyTorch, cuSPARSELt or a GPU is missing."""
     parser = options(__doc__)
     parser.add_argument(
         "--along-k", action="store_true", help="measure only products of zeros with varied K, for a few M and N"

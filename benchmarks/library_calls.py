@@ -1,4 +1,4 @@
-"""Calls of each library that multiplies operands on the GPU. A library is imported on its first call."""
+"""Functions that call each library to multiply operands on the GPU. A library is imported on its first call."""
 
 import sys
 import types
@@ -16,17 +16,17 @@ __all__ = ["call"]
 _CODES = {1: np.uint8, 2: np.int16, 4: np.int32}
 #: Rows and columns of an output tile of the Triton kernel.
 _TILE = 64
-#: Module of transformers 4.57 with the kernel for block-scaled fp8.
+#: Module of the package transformers 4.57 with the kernel for block-scaled fp8.
 _FINEGRAINED = "transformers.integrations.finegrained_fp8"
 
 
 def call(product: "Product", a: Any, b: Any, scales: dict[str, Any], weights: tuple[Any, Any] | None) -> Callable:
-    """Return a function without arguments that calls the library and returns a tensor.
+    """Return a function without arguments that calls the library of a product and returns the result as a tensor.
 
     Parameters
     ----------
     product : Product
-        The product.
+        The product to compute: library, formats, shape and options.
     a, b : ndarray
         Operands, M x K and K x N.
     scales : dict of ndarray

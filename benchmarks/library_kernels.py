@@ -1,4 +1,4 @@
-"""A matrix product in Triton: for each tile of the result, one chain along K that accumulates in f32 registers."""
+"""A matrix product in Triton: one chain of instructions along K accumulates each output tile in f32 registers."""
 
 from typing import Any
 

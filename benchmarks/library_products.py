@@ -1,7 +1,7 @@
-"""Identify the method of summation of products that libraries computed on a GPU, and time ``sptc identify``.
+"""Identify the method of summation of products that libraries computed on a GPU, and time the identification.
 
-``--record FOLDER`` runs the libraries on the GPU of this machine and writes their results. Without ``--record``, the
-products recorded in ``--folder`` are identified, which needs no GPU: the operands are drawn again from their seeds.
+``--record FOLDER`` runs the libraries on the GPU of this machine and writes the results. Without ``--record``, the
+script identifies the products that are recorded in ``--folder``, which needs no GPU: the operands are drawn from seeds.
 ``--ways`` also stores the identified methods of summation in the folder. ``--scaled`` chooses the products of fp8,
 mxfp8, mxfp4 and nvfp4 with scales and the tf32 and bf16 products of XLA, instead of the products without scales.
 """
@@ -31,7 +31,7 @@ CODES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 class Product(NamedTuple):
-    """One recorded product: library, format, result type, shape, and options of the library."""
+    """A product that a library computes: library, format, result type, shape, and options of the library."""
 
     library: str
     format: str
@@ -41,13 +41,13 @@ class Product(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the product in files."""
+        """Name of the product in the files of recordings."""
         words = [f"{key}{str(value).replace(' ', '-by-')}" for key, value in self.options.items()]
         return ".".join([self.library, self.format, "x".join(map(str, self.shape)), *words])
 
 
 def products() -> Iterator[Product]:
-    """Yield the products to record."""
+    """Yield the products without scales to record."""
     shapes = ((128, 64, 256), (256, 128, 2048), (64, 96, 8192))
     for fmt, result in (("f16", "f16"), ("bf16", "bf16"), ("e4m3", "bf16"), ("s8", "s32")):
         for shape in shapes:
@@ -113,7 +113,7 @@ def scales(product: Product) -> dict[str, Any]:
 
 
 def weights(product: Product) -> tuple[NDArray[np.uint8], NDArray[np.uint8]] | None:
-    """Draw codes of B^T (N x K) and of its block scales (N x blocks), or return None if B has no block scales."""
+    """Return random codes of B^T (N x K) and of its block scales (N x blocks), or None if B has no block scales."""
     kind, rng, (_, n, k) = product.options.get("weights"), draw(product), product.shape
     if not kind:
         return None
@@ -128,7 +128,7 @@ def weights(product: Product) -> tuple[NDArray[np.uint8], NDArray[np.uint8]] | N
 
 
 def operands(product: Product) -> tuple[NDArray, NDArray]:
-    """Draw A (M x K, 2:4 sparse for sparse libraries) and B (K x N) as numbers that the format represents exactly."""
+    """Return a random A (M x K, 2:4 sparse for cuSPARSELt) and B (K x N), exact in the format of the product."""
     import ml_dtypes
 
     (m, n, k), rng = product.shape, draw(product)
@@ -152,13 +152,13 @@ def operands(product: Product) -> tuple[NDArray, NDArray]:
 
 
 def digest_of(product: Product) -> str:
-    """Return the SHA-256 of operands and scales, to detect operands that differ from the recorded ones."""
+    """Return the SHA-256 of operands and scales, to detect operands that differ from those of the recording."""
     arrays = [*operands(product), *scales(product).values()]
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
 def identified(product: Product, y: NDArray) -> "sptc.gemm.identify.Identification":
-    """Search for the method of summation of a recorded result."""
+    """Search for the method of summation that gives the recorded result `y` of a product."""
     import sptc
 
     words: dict[str, Any] = {"format": product.format, "result": product.result, **scales(product)}
@@ -166,7 +166,7 @@ def identified(product: Product, y: NDArray) -> "sptc.gemm.identify.Identificati
 
 
 def _version(package: str) -> str | None:
-    """Return the version of a package, None if it is not installed."""
+    """Return the version of a package, or None if the package is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -179,7 +179,7 @@ def _short(kernel: str) -> str:
 
 
 def record(folder: Path, name: str, chosen: Iterator[Product]) -> None:
-    """Run every product that the libraries accept, and write their results."""
+    """Compute every product with its library, and write the results of products that the libraries accept."""
     import torch
     from library_calls import call
 
@@ -220,7 +220,7 @@ def record(folder: Path, name: str, chosen: Iterator[Product]) -> None:
 
 
 def rows(results: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[Row]:
-    """Yield the search time and the method of summation of each product; exit if no method gives every bit."""
+    """Yield search time and method of summation of each product. Exit if no method gives every bit of a product."""
     with np.load(results) as arrays:
         for product in chosen:
             start = time.perf_counter()

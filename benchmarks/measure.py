@@ -1,4 +1,4 @@
-"""Functions that benchmarks share: best time of several calls on one core, output as a table or as JSON."""
+"""Functions that benchmarks share: shortest time of several calls on one core, output as a table or as JSON."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ __all__ = ["Row", "best_seconds", "one_core", "options", "show"]
 
 @dataclass(frozen=True)
 class Row:
-    """One measured figure: name, unit, value, and the bound that the figure must meet, as text."""
+    """One measured figure: name, unit, value, and the bound that the value must meet, as text."""
 
     name: str
     unit: str
@@ -21,7 +21,7 @@ class Row:
 
 
 def one_core() -> None:
-    """Restrict this process, and libraries loaded later, to one core. Call this before importing numpy."""
+    """Restrict this process, and libraries loaded later, to one core. Call this function before importing numpy."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = "1"
     if hasattr(os, "sched_setaffinity"):

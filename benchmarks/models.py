@@ -1,9 +1,9 @@
 """Compare public models of tensor cores with the golden model: outputs and differences by instruction.
 
 mmasim (extra `oracle`) models float instructions; a sparse instruction is compared with the dense instruction whose K
-is the stored K. The model of sf-tensor/tcgen05 computes single outputs of `tcgen05.mma`; it is used if the package
-`tcgen05_model` can be imported. No code of these models is copied. For each instruction, the script prints
-the first difference with its operands, and how many differences each open rule explains. Open rules (`OPEN_RULES`) are
+is the stored K. The model of sf-tensor/tcgen05 computes single outputs of `tcgen05.mma`, and is compared if the package
+`tcgen05_model` is installed. No code of these models is copied. For each instruction, the script prints the first
+difference with its operands, and the number of differences that each open rule explains. Open rules (`OPEN_RULES`) are
 rules in which public models differ.
 """
 
@@ -40,7 +40,7 @@ for package in ("mmasim", "torch"):
 
 from oracle import expected_of, oracle_of  # noqa: E402
 
-#: Number of candidate tiles per random distribution in each batch.
+#: Number of candidate tiles (tiles of random operands) per distribution in each batch.
 TILES = 4
 
 
@@ -53,13 +53,13 @@ class Comparison:
     arch: str
     outputs: int = 0
     differences: int = 0
-    first: str = ""  #: First difference from the golden model, with its operands
+    first: str = ""  #: First output that differs from the golden model, with its operands
     #: Number of differences that each open rule explains, by key in `OPEN_RULES`.
     explained: dict[str, int] | None = None
 
 
 def subjects() -> Iterator[tuple[Instruction, str]]:
-    """Yield each float instruction with each of its architectures, wgmma and tcgen05 with only one M and N."""
+    """Yield each float instruction with each of its architectures. `wgmma` and `tcgen05` have only one M and N."""
     seen = set()
     tensor = (i for opcode in every_opcode() if not opcode.weight_stationary for i in instructions_of(opcode))
     for i in (*every_instruction(), *tensor):
@@ -71,7 +71,7 @@ def subjects() -> Iterator[tuple[Instruction, str]]:
 
 
 def narrowed(i: Instruction) -> Instruction:
-    """Return the instruction with small M and N. An output does not depend on the M and N of its instruction."""
+    """Return an instruction with smaller M and N, since an output does not depend on the M and N of its instruction."""
     return i if i.family == "mma" else replace(i, m=16, n=8)
 
 
@@ -92,7 +92,7 @@ def of_mmasim(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarra
 
 
 def of_tcgen05_model(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarray] | None:
-    """Return sf-tensor/tcgen05's model of an instruction, or None if it does not support the instruction."""
+    """Return sf-tensor/tcgen05's model of an instruction, or None if sf-tensor/tcgen05 does not support it."""
     if i.family != "tcgen05" or i.sparse:
         return None
     import tcgen05_model  # type: ignore[import-not-found]
@@ -108,7 +108,7 @@ def of_tcgen05_model(i: Instruction, arch: str) -> Callable[[MatrixOperands], np
         for tile, row, column in np.ndindex(*d.shape):
             a = operands.a[tile, row] >> (i.low_bit(i.a) if i.a.name == "e2m1" else 0)
             b = operands.b[tile, :, column] >> (i.low_bit(i.b) if i.b.name == "e2m1" else 0)
-            # bf16 occupies the high half of a 32-bit word
+            # A bf16 result is the high half of a 32-bit word.
             up = 16 if i.a.name == "bf16" else 0
             parts = [tuple(int(code) << up for code in codes) for codes in (a, b)]
             named = {}
@@ -160,7 +160,7 @@ def described(operands: MatrixOperands, found: np.ndarray, expected: np.ndarray)
 
 
 def main() -> None:
-    """Print a line for each instruction and public model, the first difference, and the totals."""
+    """Print a line and the first difference for each instruction and public model, and the totals of each model."""
     rows = []
     for name, model_of in models():
         for i, arch in subjects():

@@ -1,8 +1,9 @@
-"""Mutation testing of Python code: share of changed operators, constants and conditions that quick tests detect.
+"""Mutation testing of Python code: share of mutants (changed operators, constants, conditions) that quick tests detect.
 
-cosmic-ray (extra ``mutation``) makes the mutants; a sample is drawn with a seed. Each mutant is written into a copy of
-the checkout. There, pytest runs the quick tests of the mutated subpackage until one fails, first the test files named
-after the mutated file. Undetected mutants are printed as unified diffs: each is equivalent, or a test is missing.
+cosmic-ray (extra ``mutation``) makes the mutants, and a random sample of the mutants is tested. Each mutant is written
+into a copy of the checkout. In this copy, pytest runs the quick tests of the mutated subpackage until a test fails,
+first the test files named after the mutated file. The script prints undetected mutants as unified diffs. An undetected
+mutant either computes the same results, or shows that a test is missing.
 """
 
 import difflib
@@ -30,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("isa", "golden", "api", "gemm", "tensors", "verify")
 #: Patterns of files that are not copied to the tested checkout.
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "docs")
-#: Time limit in seconds of the tests of a mutant. A mutant whose tests exceed the limit counts as detected.
+#: Time limit in seconds for the tests of a mutant. A mutant whose tests exceed this limit counts as detected.
 PATIENCE = 900
 #: Exit statuses of pytest that report no failed test.
 _PASSED, _NOTHING_COLLECTED = 0, 5
@@ -42,19 +43,19 @@ class Mutant:
 
     path: Path  #: Path of the file, relative to the root of the repository
     operator: str  #: Name of the mutation operator in cosmic-ray
-    #: Contents of the file before and after the mutation.
+    #: Contents of the mutated file before and after the mutation.
     source: str
     mutated: str
 
     @property
     def difference(self) -> str:
-        """Difference of the mutated file as a unified diff."""
+        """Change of the mutated file as a unified diff."""
         lines = (text.splitlines() for text in (self.source, self.mutated))
         return "\n".join(difflib.unified_diff(*lines, str(self.path), self.operator, lineterm="", n=0))
 
 
 def mutants(paths: list[Path], count: int, rng: random.Random) -> Iterator[Mutant]:
-    """Yield `count` random mutants of files. All possible mutations of a file are equally likely."""
+    """Yield `count` random mutants of Python files. All possible mutations of a file are equally likely."""
     plugins, mutating, ast = (import_module(f"cosmic_ray.{name}") for name in ("plugins", "mutating", "ast"))
     classes = {name: plugins.get_operator(name) for name in plugins.operator_names()}
     operators: dict[str, Any] = {name: made() for name, made in classes.items() if not made.arguments()}
@@ -72,7 +73,7 @@ def mutants(paths: list[Path], count: int, rng: random.Random) -> Iterator[Mutan
 
 
 def is_found(mutant: Mutant, checkout: Path) -> bool:
-    """Return whether a quick test of the subpackage detects this mutant in a copy of the checkout.
+    """Return whether a quick test of the mutated subpackage fails for this mutant in a copy of the checkout.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def _fails(tests: list[Path], checkout: Path) -> bool:
 
 
 def main() -> None:
-    """Draw mutants, test each one, and print the undetected mutants and the share of detected mutants."""
+    """Draw random mutants, test each mutant, and print undetected mutants and the share of detected mutants."""
     parser = options((__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--rooms", nargs="+", choices=ROOMS, default=ROOMS, metavar="ROOM", help="subpackages to mutate"

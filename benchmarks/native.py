@@ -1,4 +1,4 @@
-"""Speed of the C++ library on one core, compared with the golden model, mmasim and, as an upper limit, an AVX2 loop."""
+"""Speed of the C++ library on one core, compared with the golden model, mmasim and, as upper limit, an AVX2 loop."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -28,7 +28,7 @@ from sptc.sim.benches.random_operands import random_operands  # noqa: E402
 import golden as peers  # noqa: E402
 
 ORDERED = "mma.sp::ordered_metadata.sync.aligned"
-#: Measured instruction, architecture, and lower bound of the speed in G kept MAC/s, by format.
+#: Measured instruction, architecture, and lower bound of the speed in 10^9 kept multiply-accumulates per s, by format.
 MATRICES = {
     "f16": (f"{ORDERED}.m16n8k32.row.col.f32.f16.f16.f32", "sm_90", 2),
     "bf16": (f"{ORDERED}.m16n8k32.row.col.f32.bf16.bf16.f32", "sm_90", 0),
@@ -39,7 +39,7 @@ MATRICES = {
 THROUGH_REGISTERS = 1
 TIMES_MMASIM = 40
 GIB = 1 << 30
-#: Loop of plain 32-bit multiply-accumulates, without selection, alignment or rounding.
+#: C++ loop of plain 32-bit multiply-accumulates, without selection, alignment or rounding.
 LIMIT = """
 #include <cstdint>
 extern "C" int64_t products(const int32_t *a, const int32_t *b, int32_t *d, int64_t times) {
@@ -58,7 +58,7 @@ extern "C" int64_t products(const int32_t *a, const int32_t *b, int32_t *d, int6
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: M, N and K of a product, number of tiles, and measured rows and side length of a large product."""
+    """Size of a run: M, N and K of a product; number of tiles; measured rows and side length of a large product."""
 
     m: int
     n: int
@@ -89,7 +89,7 @@ def limit() -> float:
 
 
 def of_matrices(size: Size, most: float) -> Iterator[Row]:
-    """Yield the speed of the C++ library for products of each format, and its ratio to that of other models."""
+    """Yield the speed of the C++ library for products of each format, and ratios to the speed of other models."""
     work = size.m * size.n * size.k / 2 / 1e9
     for name, (text, arch, promised) in MATRICES.items():
         i = parse(text)
@@ -105,7 +105,7 @@ def of_matrices(size: Size, most: float) -> Iterator[Row]:
 
 
 def mmasim(i: Instruction, operands: MatrixOperands) -> float | None:
-    """Return the time in seconds that mmasim would take for all rows, extrapolated from some rows."""
+    """Return the time in seconds that mmasim would take for all rows of a product, extrapolated from some rows."""
     rows = min(64, operands.a.shape[1])
     seconds = peers.mmasim_seconds(i, operands.take(slice(None), slice(rows)))
     return seconds and seconds * operands.a.shape[1] / rows
@@ -146,7 +146,7 @@ def compute_large(size: Size) -> None:
     start = time.perf_counter()
     multiply(i, arch, operands, threads=2)
     seconds = (time.perf_counter() - start) * size.large / size.rows
-    # Bytes of the rows that are not computed: C, D, stored elements of A, and a nibble per two stored elements.
+    # Bytes of the rows that are not computed: C, D, stored elements of A, and one nibble per two stored elements.
     others = (size.large - size.rows) * size.large * (4 + 4 + 1 + 1 / 4)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(seconds, (used + others) / GIB)

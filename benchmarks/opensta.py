@@ -1,12 +1,13 @@
-"""Power of a mapped row module compared with OpenSTA, for the same cells and the same activity of every net.
+"""Power of a mapped module `row` compared with OpenSTA, for the same cells and the same activity of every net.
 
 ``python benchmarks/opensta.py --liberty osu018_stdcells.lib`` needs ``sta`` (Debian's ``opensta`` of 2019). For each
-toggle, OpenSTA adds the internal energies of a rise and a fall, although a toggle is only one of the two. For a gate
-with several inputs, OpenSTA adds half of this sum for each input, so that a toggle takes more energy the more inputs
-the gate has. An energy with a condition counts with the probability of the condition, for independent pins. Energies of
-ground pins count only if the conditions of the pin do not cover all states. ``sptc energy`` takes the mean over the
-inputs and over the conditions, and omits ground pins. This script therefore applies OpenSTA's formula to the loads,
-transition times and tables of ``sptc energy``, and compares the resulting power with OpenSTA's.
+toggle, OpenSTA adds the internal energies of a rise and of a fall, although a toggle is either a rise or a fall. For a
+gate with several inputs, OpenSTA adds half of this sum for each input, so that a toggle takes more energy if the gate
+has more inputs. OpenSTA weights an energy with a condition by the probability of the condition, for independent pins.
+OpenSTA counts energies of ground pins only if the conditions of the pin do not cover all states. ``sptc energy`` takes
+the mean of the internal energies over the inputs and over the conditions, and omits ground pins. This script therefore
+applies OpenSTA's formula to the loads, transition times and tables of ``sptc energy``, and compares the resulting power
+with OpenSTA's.
 """
 
 import re
@@ -44,7 +45,7 @@ exit
 
 
 def verilog(netlist: MappedNetlist) -> str:
-    """Return a netlist as Verilog cell instances, with one name per net."""
+    """Return a mapped netlist as Verilog cell instances, with one name per net."""
 
     def word(bit: Bit) -> str:
         return f"1'b{bit if bit in ('0', '1') else 0}" if isinstance(bit, str) else names.get(bit, f"n{bit}")
@@ -62,7 +63,7 @@ def verilog(netlist: MappedNetlist) -> str:
 
 
 def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list[float]]:
-    """Return internal and switching power in uW of registers and gates, from sptc's loads and OpenSTA's formula."""
+    """Return internal and switching power of registers and gates in uW, from sptc's loads by OpenSTA's formula."""
     loads = net_loads(netlist, cells)
     slews = transition_times(netlist, cells, loads)
     clock = {*netlist.inputs["clk"]}
@@ -90,7 +91,7 @@ def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list
 
 
 def reported(netlist: MappedNetlist, library: Library, program: str) -> dict[str, list[float]]:
-    """Return the power in uW that OpenSTA reports, for registers and for gates."""
+    """Return the power of registers and of gates in uW that OpenSTA reports."""
     with tempfile.TemporaryDirectory() as folder:
         for name, data in (("library.lib", library.text), ("row.v", verilog(netlist)), ("power.tcl", SCRIPT)):
             (Path(folder) / name).write_text(data, encoding="utf-8")

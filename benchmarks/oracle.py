@@ -1,8 +1,8 @@
 """Compare the golden model with ``mmasim``, a public model of dense instructions, on the same matrix products.
 
-A sparse instruction is compared with the dense instruction whose K equals the stored K. mmasim's method ``dpa`` takes
-the operand vectors of each output. This module gathers the selected elements of B for them, with a formula that is
-independent of the golden model.
+A sparse instruction is compared with the dense instruction whose K equals the stored K. The method ``dpa`` of mmasim
+takes the operand vectors of each output. To form these vectors, this module gathers the selected elements of B with a
+formula that is independent of the golden model.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from sptc.sim.benches.random_operands import random_codes, random_matrices
 
 __all__ = ["NAMES", "compare", "expected_of", "name_of", "oracle_of"]
 
-torch.set_num_threads(1)  # The tensors are small; on a busy machine, threads of torch would mostly wait for each other.
+torch.set_num_threads(1)  # The tensors are small: on a busy machine, threads of torch would mostly wait.
 
 #: mmasim's name of each architecture. sm_86 has the numerics of sm_80.
 NAMES = {
@@ -54,7 +54,7 @@ def name_of(i: Instruction) -> str:
 
 
 def oracle_of(i: Instruction, arch: str) -> Any:
-    """Return mmasim's model of an instruction on an architecture. Raise an `AssertionError` if there is none."""
+    """Return mmasim's model of an instruction on an architecture. Raise an `AssertionError` if mmasim has no model."""
     if i.family == "wgmma":
         return WGMMA(NAMES[arch], name_of(i))
     plain, scaled = (MMA, MMABlockScale) if i.family == "mma" else (TCGen05MMA, TCGen05MMABlockScale)
@@ -75,9 +75,9 @@ def _result_codes(d: torch.Tensor) -> NDArray[np.uint32]:
 
 
 def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
-    """Split vectors into units, each selected by one index: half a tf32, a 16- or 8-bit element, or a 4-bit pair.
+    """Split operand vectors into units that an index selects: half a tf32, a 16- or 8-bit element, or a 4-bit pair.
 
-    6-bit elements and 4-bit elements in 8-bit containers become f16 codes, with mmasim's decoder.
+    The decoder of mmasim converts 6-bit elements, and 4-bit elements in 8-bit containers, to f16 codes.
     """
     if i.container_bits == 32:
         return np.ascontiguousarray(containers.astype("<u4", copy=False)).view("<u2")
@@ -91,8 +91,8 @@ def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
 
 
 def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
-    """Convert units of an operand to a tensor for mmasim."""
-    if i.container_bits == 4:  # in mmasim, the first of two elements is in the high half of a byte
+    """Convert the units of an operand to a tensor for mmasim."""
+    if i.container_bits == 4:  # In mmasim, the first of two elements is in the high half of a byte.
         return torch.from_numpy(units >> 4 | units << 4)
     if i.container_bits == 32:
         return _tensor(np.ascontiguousarray(units).view("<u4"), fmt.name)
@@ -102,7 +102,7 @@ def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
 def _selected_units(i: Instruction, arch: str, units: NDArray, nibbles: NDArray | None) -> NDArray:
     """Return the units of B that metadata selects for each output, shape (tiles, m or 1, n, kept).
 
-    `units` holds the units of B by columns, shape (tiles, n, units along K).
+    `units` contains the units of B by columns, shape (tiles, n, units along K).
     """
     if nibbles is None:
         return units[:, None]
@@ -110,8 +110,8 @@ def _selected_units(i: Instruction, arch: str, units: NDArray, nibbles: NDArray 
     picked = pairs.reshape(len(nibbles), i.m, 1, -1).astype(np.intp)
     selected = np.take_along_axis(units[:, None], picked, axis=3)
     if arch in ("sm_100", "sm_120"):
-        # Of two 3:1 multiplexers, the first cannot select unit 3 of a chunk, and the second cannot select unit 0. For
-        # plain metadata, the two kept elements are exchanged if both are selectable then.
+        # The first 3:1 multiplexer of a chunk cannot select unit 3, and the second cannot select unit 0. For plain
+        # metadata, the two kept elements are exchanged if both elements are selectable after the exchange.
         plain = (i.family, i.sparse) == ("mma", "sp") and i.a.name != "tf32"
         lost = [nibbles == 15, nibbles == 0] if plain else [nibbles & 3 == 3, nibbles >> 2 == 0]
         selected[np.broadcast_to(np.stack(lost, -1).reshape(picked.shape), selected.shape)] = 0
@@ -128,7 +128,7 @@ def compare(
     tiles: int = 1,
     any_nibble: bool = False,
 ) -> int:
-    """Compute tiles with the golden model and with mmasim, compare them, and return the number of compared outputs."""
+    """Compare the results of the golden model and of mmasim for random tiles. Return the number of compared outputs."""
     widths = (i.container_bits, i.container_bits, i.c.bits)
     a, b, c = (
         part.astype(CONTAINERS[width])
@@ -153,7 +153,7 @@ def compare(
 
 
 def expected_of(i: Instruction, arch: str, oracle: Any, operands: MatrixOperands) -> NDArray:
-    """Return mmasim's results for tiles given as matrices."""
+    """Return the results of mmasim for tiles whose operands are matrices."""
     scales = [part for part in (operands.scale_a, operands.scale_b) if part is not None]
     columns = np.ascontiguousarray(operands.b.swapaxes(1, 2))
     d = oracle.dpa(

@@ -1,18 +1,18 @@
-"""Area, wires and delay of placed and routed units at 180 nm, and the delay that wires add to the longest path.
+"""Area, wire length and delay of placed and routed units at 180 nm, and the delay that wires add to the longest path.
 
 ``python benchmarks/placement.py`` maps units with their pipeline registers to the cells of qflow's technology osu018.
 graywolf places the cells, the scripts of qflow insert fill cells and power stripes, qrouter routes in six metal layers,
 and OpenSTA (``sta``) computes delays. Debian has the packages qflow, qflow-tech-osu018, graywolf, qrouter and opensta.
 
-* There are no trees of buffers for the clock and for the input ``enable``. Both are routed as ordinary nets. The clock
-  is ideal, and paths that start at ``enable`` are excluded from the delay.
-* Flip-flops drive the inputs of a unit. A path includes the delay of its first flip-flop, but not the setup time of its
-  last one.
-* The lengths of a net in each layer, times the values of the LEF file, are its resistance and its capacitance. The tree
-  that qrouter extracts distributes both over the net. The LEF file has neither coupling capacitances nor resistances of
-  vias.
-* Areas are those of the LEF file. The areas in the liberty file differ for OAI21X1 (23 instead of 32 square microns)
-  and NAND3X1 (36 instead of 32).
+* The clock and the input ``enable`` have no buffer trees, and are routed as ordinary nets. The clock is ideal, and
+  paths that start at ``enable`` are excluded from the delay.
+* Flip-flops drive the inputs of a unit. The delay of a path includes the first flip-flop, but not the setup time of the
+  last flip-flop.
+* The resistance and the capacitance of a net are its wire lengths in each layer times the values of the LEF file. The
+  tree that qrouter extracts distributes resistance and capacitance over the net. The LEF file has neither coupling
+  capacitances nor resistances of vias.
+* Cell areas are those of the LEF file. The areas in the liberty file differ for OAI21X1 (23 instead of 32 square
+  microns) and NAND3X1 (36 instead of 32).
 """
 
 import json
@@ -41,17 +41,17 @@ from sptc.synth.netlist import TOP, unit
 from sptc.synth.recipe import Recipe
 from tqdm import tqdm
 
-#: Units by name: format, and products per cycle.
+#: Units by name, with format and products per cycle.
 UNITS = {name: config for name, config in MEASURED.items() if config.formats in (("f16",), ("s8",))}
-#: Units that are placed by default, each dense and sparse.
+#: Units that are placed by default, each as a dense and as a sparse unit.
 PLACED, SMALL = ("f16 x4", "s8 x8", "s8 x32"), ("s8 x4",)
 PROGRAMS = ("tclsh", "graywolf", "qrouter", "sta")
-#: Files of the technology, in its folder.
+#: Files in the folder of the technology.
 LIBERTY, LEF, PARAMETERS = "osu018_stdcells.lib", "osu018_stdcells.lef", "osu018.par"
 LAYERS = 6
-#: Power stripes as by default in qflow: 2 microns wide, every 50 microns, ground and supply in turn.
+#: Power stripes as by default in qflow: 2 microns wide, a stripe every 50 microns, ground and supply in turn.
 STRIPES = ("-stripe", "2.0", "50.0", "PG")
-#: Time limit of a step in seconds.
+#: Time limit of each run of a tool in seconds.
 LIMIT = 4 * 3600.0
 _MAPPED = "setundef -zero\nopt_clean -purge\nwrite_json mapped.json\n"
 _ROUTING = f"""\
@@ -109,17 +109,17 @@ class Technology:
 
     folder: Path
     scripts: Path
-    density: float  #: Share of the area of all rows that cells occupy, before power stripes are inserted
+    density: float  #: Share of the area of all cell rows that cells occupy, before power stripes are inserted
     keep: Path | None  #: Folder in which all files of the tools are kept
 
     @cached_property
     def library(self) -> Library:
-        """The cell library."""
+        """Cell library of the technology, from its liberty file."""
         return Library.read(self.folder / LIBERTY)
 
     @cached_property
     def lef(self) -> str:
-        """Text of the LEF file."""
+        """Text of the LEF file of the technology."""
         return (self.folder / LEF).read_text(encoding="utf-8")
 
     @cached_property
@@ -138,9 +138,9 @@ class Technology:
         return result
 
     def run(self, folder: Path, result: str, program: str, *words: str) -> str:
-        """Run a program, or a Tcl script of qflow, in a folder. Return what it prints.
+        """Run a program, or a Tcl script of qflow, in a folder. Return the printed text.
 
-        Raise a `BackendError` if it fails, does not write the file `result`, or exceeds the time limit.
+        Raise a `BackendError` if the program fails, does not write the file `result`, or exceeds the time limit.
         """
         command = ["tclsh", str(self.scripts / program)] if program.endswith(".tcl") else [program]
         log = folder / f"{result}.log"
@@ -154,7 +154,7 @@ class Technology:
                 raise BackendError(f"{program} took longer than {LIMIT:g} seconds") from None
             finally:
                 if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)  # includes the processes that graywolf starts
+                    os.killpg(process.pid, signal.SIGKILL)  # also ends processes that graywolf started
         printed = log.read_text(encoding="utf-8", errors="replace")
         if process.returncode or not (folder / result).is_file():
             last = ([line for line in printed.splitlines() if line.strip()] or ["no message"])[-1]
@@ -174,7 +174,7 @@ class Design:
 
     @classmethod
     def mapped(cls, config: CoreConfig, library: Library, folder: Path) -> "Design":
-        """Map a unit to library cells. Raise an `Error` if a cell has a constant input: there are no tie cells."""
+        """Map a unit to library cells. Raise an `Error` for a constant cell input, as the library has no tie cells."""
         netlist, recipe = unit(config), Recipe(library=library)
         for name, content in recipe.files(netlist).items():
             (folder / name).write_bytes(content)
@@ -187,7 +187,7 @@ class Design:
             if any(isinstance(bit, str) for bit in pins.values()):
                 raise Error(f"{library.name} has no cell for a constant, but a cell {kind} has a constant input")
             count[kind] += 1
-            # The script blif2cel.tcl derives the same names of cells from the BLIF file.
+            # The script blif2cel.tcl derives the same cell names from the BLIF file.
             cells[f"{kind}_{count[kind]}"] = kind, {pin: f"n{bit}" for pin, bit in pins.items()}
         used = {net for _, pins in cells.values() for net in pins.values()}
         inputs = {f"n{bit}" for bits in flat.inputs.values() for bit in bits} & used
@@ -196,14 +196,14 @@ class Design:
         return cls(cells, sorted(inputs), sorted(outputs), clock, enable)
 
     def blif(self) -> str:
-        """Return the netlist in BLIF."""
+        """Return the netlist of the unit in BLIF."""
         lines = [".model unit", f".inputs {' '.join(self.inputs)}", f".outputs {' '.join(self.outputs)}"]
         for kind, pins in self.cells.values():
             lines.append(f".gate {kind} {' '.join(f'{pin}={net}' for pin, net in pins.items())}")
         return "\n".join([*lines, ".end\n"])
 
     def verilog(self) -> str:
-        """Return the netlist in Verilog."""
+        """Return the netlist of the unit in Verilog."""
         lines = [f"module unit ({', '.join([*self.inputs, *self.outputs])});"]
         lines += [f"input {net};" for net in self.inputs] + [f"output {net};" for net in self.outputs]
         for name, (kind, pins) in self.cells.items():
@@ -220,7 +220,7 @@ class Design:
 
 
 def placed(design: Design, technology: Technology, folder: Path) -> None:
-    """Place the cells of a design. Write a DEF file with power stripes, fill cells and pins into the folder."""
+    """Place the cells of a unit. Write a DEF file with power stripes, fill cells and pins into the folder."""
     (folder / "unit.blif").write_text(design.blif(), encoding="utf-8")
     for source, copy in ((LEF, LEF), (LIBERTY, LIBERTY), (PARAMETERS, "unit.par")):
         shutil.copyfile(technology.folder / source, folder / copy)
@@ -241,7 +241,7 @@ def placed(design: Design, technology: Technology, folder: Path) -> None:
 
 
 def routed(technology: Technology, folder: Path) -> tuple[str, str]:
-    """Route a placed design. Return the DEF file, and qrouter's trees of resistances and capacitances."""
+    """Route a placed unit. Return the text of the DEF file, and qrouter's trees of resistances and capacitances."""
     moved = folder / "unit.obsx"  # obstructions that power stripes have moved
     obstructions = (moved if moved.exists() else folder / "unit.obs").read_text(encoding="utf-8")
     (folder / "unit.cfg").write_text(_ROUTING.format(obstructions=obstructions), encoding="utf-8")
@@ -268,22 +268,22 @@ def wire_lengths(layout: str) -> tuple[dict[str, dict[str, float]], int]:
 
 
 def terminal(word: str) -> str:
-    """Return the SPEF name of a terminal that qrouter calls ``CELL/PIN``, or ``PIN/PORT`` if it is a port."""
+    """Return the SPEF name of a terminal, which qrouter calls ``CELL/PIN`` or, for a port, ``PIN/PORT``."""
     cell, _, pin = word.partition("/")
     return pin if cell == "PIN" else f"{cell}:{pin}"
 
 
 def connection(name: str, direction: str) -> str:
-    """Return the SPEF line for a terminal of a net; the direction is that of a pin of a cell."""
+    """Return the SPEF line for a terminal of a net. `direction` is that of a cell pin; a port has the reverse one."""
     return f"*I {name} {direction}" if ":" in name else f"*P {name} {'IO'[direction == 'I']}"
 
 
 def spef_of(tree: str, terminals: set[str], resistance: float, capacitance: float) -> tuple[str, bool]:
-    """Return a net in SPEF, scaled to a total resistance and capacitance, and whether wires reach all terminals.
+    """Return a net in SPEF, scaled to the given resistance and capacitance, and whether wires reach all terminals.
 
-    `tree` is a line that qrouter writes: the net, the number of drivers, the driver, the number of sinks, and a tree. A
-    subtree in brackets starts with its resistance and its capacitance. A sink that qrouter reaches but cannot name is
-    called ``ERROR``.
+    `tree` is a line that qrouter writes: the net, the number of drivers, the driver, the number of sinks, and a tree of
+    wires. A subtree in parentheses starts with its resistance and its capacitance. A sink that qrouter reaches but
+    cannot name is called ``ERROR``.
     """
     net, _, driver, _, *words = _WORD.findall(tree)
     values = [float(word) for word in words if _NUMBER.fullmatch(word)]
@@ -309,7 +309,7 @@ def spef_of(tree: str, terminals: set[str], resistance: float, capacitance: floa
 
 
 def delays(design: Design, technology: Technology, folder: Path) -> tuple[float, float]:
-    """Return the delay of the longest path in ns, without and with the wires in the file ``unit.spef``."""
+    """Return the delay of the longest path in ns, first without, then with the wires in the file ``unit.spef``."""
     (folder / "unit.v").write_text(design.verilog(), encoding="utf-8")
     inputs = " ".join(net for net in design.inputs if net not in (design.clock, design.enable))
     script = _TIMING.format(clock=design.clock, enable=design.enable, inputs=inputs)
@@ -322,7 +322,7 @@ def delays(design: Design, technology: Technology, folder: Path) -> tuple[float,
 
 
 def rows_of(name: str, config: CoreConfig, technology: Technology, bar: tqdm) -> list[Row]:
-    """Place and route one unit, and return its figures."""
+    """Place and route one unit, and return the figures of the unit as table rows."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = technology.keep / name.replace(" ", "_") if technology.keep else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Random products with typical faults of kernels, made without calling the functions that search for these faults.
+"""Random products with typical kernel faults, made without calling the functions that search for these faults.
 
-A fault in the addressing of an operand is made with a simulated memory. A product with wrong metadata is computed
-directly by a back end.
+A simulated memory plants kernel faults in the addressing of an operand. A back end computes products with wrong
+metadata.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,15 @@ from sptc.isa.operands import MatrixOperands
 from sptc.tensors.cutlass import interleaved_positions
 from sptc.tensors.sparsify import sparsify
 
-# Faults that store outputs at wrong positions of the result.
+# Kernel faults that store outputs at wrong positions of the result.
 
 PLACES = "outputs in other places"
-#: Instruction whose register map of D the kernels use.
+#: Instruction whose positions of D in registers the kernels use.
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 
 
 def blocks_of_rows(p: Product) -> Matrix:
-    """Fault: blocks of rows of the result are permuted when they are stored."""
+    """Kernel fault: blocks of rows of the result are permuted when they are stored."""
     size = int(p.rng.choice([size for size in (8, 16, 32, 64) if size < len(p.a)]))
     order = p.rng.permutation(len(p.a) // size)
     order = order if (order != np.arange(len(order))).any() else order[::-1]
@@ -37,21 +37,21 @@ def blocks_of_rows(p: Product) -> Matrix:
 
 
 def blocks_of_columns(p: Product) -> Matrix:
-    """Fault: blocks of columns of the result are stored cyclically shifted."""
+    """Kernel fault: blocks of columns of the result are stored cyclically shifted."""
     size = int(p.rng.choice([8, 16]))
     order = np.roll(np.arange(p.shape[1] // size), int(p.rng.integers(1, p.shape[1] // size)))
     return p.y.reshape(p.shape[0], len(order), size)[:, order].reshape(p.shape)
 
 
 def warps_exchanged(p: Product) -> Matrix:
-    """Fault: the result rows of two warps are exchanged when they are stored."""
+    """Kernel fault: the result rows of two warps are exchanged when they are stored."""
     y = p.y
     y[:32] = np.vstack([y[16:32], y[:16]])
     return y
 
 
 def atoms_exchanged(p: Product) -> Matrix:
-    """Fault: two blocks of 16 x 8 outputs (the D of one mma) are exchanged when they are stored."""
+    """Kernel fault: two blocks of 16 x 8 outputs (the D of one mma) are exchanged when they are stored."""
     y = p.y
     one = y[:16, :8].copy()
     y[:16, :8], y[48:64, 16:24] = y[48:64, 16:24], one
@@ -59,7 +59,7 @@ def atoms_exchanged(p: Product) -> Matrix:
 
 
 def lanes_permuted(p: Product) -> Matrix:
-    """Fault: the accumulators of each lane are stored at the positions of another lane."""
+    """Kernel fault: the accumulators of each lane are stored at the positions of another lane."""
     order, where = p.rng.permutation(32), accumulator_fragment(parse(MMA))
     y = p.y.reshape(-1, 16, p.shape[1] // 8, 8).swapaxes(1, 2)
     out = np.empty_like(y)
@@ -68,13 +68,13 @@ def lanes_permuted(p: Product) -> Matrix:
 
 
 def tiles_transposed(p: Product) -> Matrix:
-    """Fault: each tile of the result is stored transposed."""
+    """Kernel fault: each tile of the result is stored transposed."""
     size = int(p.rng.choice([8, 16, 32]))
     tiles = p.y.reshape(-1, size, p.shape[1] // size, size)
     return tiles.swapaxes(1, 3).reshape(p.shape)
 
 
-#: Functions that return the result of a product as it is stored with the fault.
+#: Functions that return the result matrix of a product as a kernel with the named fault stores the result.
 STORED: dict[str, Callable[[Product], Matrix]] = {
     "rows in blocks": blocks_of_rows,
     "columns in blocks": blocks_of_columns,
@@ -88,7 +88,7 @@ STORED: dict[str, Callable[[Product], Matrix]] = {
     "halves exchanged": lambda p: np.roll(p.y, p.shape[1] // 2, 1),
 }
 
-# Faults that read operands from wrong positions.
+# Kernel faults that read operands from wrong positions.
 
 
 def in_memory(
@@ -108,7 +108,7 @@ def in_memory(
 
 
 def wrong_swizzle(p: Product) -> Matrix:
-    """Fault: B is written to shared memory with one swizzle and read with another swizzle."""
+    """Kernel fault: B is written to shared memory with one swizzle and read with another swizzle."""
     writer, reader = p.rng.choice(["none", "32B", "64B", "128B"], 2, replace=False)
     turned = np.ascontiguousarray(p.b.T)
     pitch = min(128, turned.shape[1] * turned.itemsize)
@@ -117,12 +117,12 @@ def wrong_swizzle(p: Product) -> Matrix:
 
 
 def core_address(row: Matrix, byte: Matrix, leading: int, stride: int) -> Matrix:
-    """Return the address of a byte in a layout of core matrices."""
+    """Return the address of a byte of an operand in a layout of core matrices (8 rows of 16 bytes)."""
     return row // 8 * stride + byte // 16 * leading + row % 8 * 16 + byte % 16
 
 
 def offsets_exchanged(p: Product) -> Matrix:
-    """Fault: leading and stride byte offset of the tiles of B are exchanged."""
+    """Kernel fault: leading and stride byte offset of the tiles of B are exchanged."""
     turned, pitch = np.ascontiguousarray(p.b.T), 32
     written, read = (
         lambda linear, stride=stride, leading=leading: core_address(linear // pitch, linear % pitch, leading, stride)
@@ -132,7 +132,7 @@ def offsets_exchanged(p: Product) -> Matrix:
 
 
 def core_for_linear(p: Product) -> Matrix:
-    """Fault: B is written as core matrices and read row by row, or the reverse."""
+    """Kernel fault: B is written as core matrices and read row by row, or written by rows and read as core matrices."""
     turned, pitch = np.ascontiguousarray(p.b.T), 64
 
     def core(linear: Matrix) -> Matrix:
@@ -143,36 +143,36 @@ def core_for_linear(p: Product) -> Matrix:
 
 
 def major_exchanged(p: Product) -> Matrix:
-    """Fault: tiles of B are read in the wrong major order (K-major or MN-major)."""
+    """Kernel fault: tiles of B are read in the wrong major order (K-major or MN-major)."""
     size, depth = (int(p.rng.choice([16, 32])) for _ in range(2))
     tiles = p.b.reshape(-1, depth, p.shape[1] // size, size).transpose(0, 2, 3, 1)
     return tiles.reshape(*tiles.shape[:2], depth, size).swapaxes(1, 2).reshape(p.b.shape)
 
 
 def k_tiles_in_other_order(p: Product) -> Matrix:
-    """Fault: the K tiles of B are read in a wrong order: exchanged in pairs, reversed, or one tile late."""
+    """Kernel fault: tiles of B along K are read in a wrong order: exchanged in pairs, reversed, or one tile late."""
     size = int(p.rng.choice([64, 128])) if len(p.b) > 128 else 64
     order = np.arange(len(p.b) // size)
     order = [order ^ 1, order[::-1], np.maximum(order - 1, 0)][int(p.rng.integers(0, 3))]
     return p.b.reshape(-1, size, p.shape[1])[np.minimum(order, len(p.b) // size - 1)].reshape(p.b.shape)
 
 
-#: Functions that return B as it is read with the fault.
+#: Functions that return matrix B as a kernel with the named fault reads B.
 READS: dict[str, Callable[[Product], Matrix]] = {
     "wrong swizzle": wrong_swizzle,
     "offsets exchanged": offsets_exchanged,
     "B in core matrices read row by row, or the reverse": core_for_linear,
     "K-major read as MN-major": major_exchanged,
-    # The memory of B is read as if B was stored transposed.
+    # The memory of B is read as if B were stored transposed.
     "B transposed": lambda p: np.ascontiguousarray(np.ascontiguousarray(p.b).reshape(p.shape[1], -1).T),
     "K tiles in another order": k_tiles_in_other_order,
 }
 
-# Metadata.
+# Kernel faults in metadata.
 
 
 def with_metadata(p: Product, change: Callable[[Random, Matrix], Matrix]) -> Case:
-    """Fault: metadata is changed by the function `change`. A back end computes a chain of instructions."""
+    """Kernel fault: the function `change` changes the metadata of A. A back end computes a chain of instructions."""
     i, compressed = instructions_for(p.fmt, "sm_90")[0], sparsify(p.a, "2:4")
     a, b = (np.ascontiguousarray(one).view(np.uint16)[None] for one in (compressed.stored, p.b))
     nibbles = np.ascontiguousarray(change(p.rng, compressed.nibbles))[None]
@@ -181,7 +181,7 @@ def with_metadata(p: Product, change: Callable[[Random, Matrix], Matrix]) -> Cas
 
 
 def interleaved(rng: Random, nibbles: Matrix) -> Matrix:
-    """Fault: metadata is written in the order of CUTLASS 2 and read row by row, in words of 16 bits."""
+    """Kernel fault: metadata is written in the order of CUTLASS 2, but read row by row, in words of 16 bits."""
     rows, chunks = nibbles.shape
     words = nibbles.reshape(rows, -1, 4)
     out = np.empty((words.shape[0] * words.shape[1], 4), nibbles.dtype)
@@ -190,25 +190,25 @@ def interleaved(rng: Random, nibbles: Matrix) -> Matrix:
 
 
 def other_selector(rng: Random, nibbles: Matrix) -> Matrix:
-    """Fault: an instruction reads the metadata of the adjacent instruction along K, which has the other selector."""
+    """Kernel fault: an instruction reads the metadata of an adjacent instruction along K (the other selector)."""
     parts = nibbles.reshape(len(nibbles), -1, 8)
     return parts[:, np.arange(parts.shape[1]) ^ 1].reshape(nibbles.shape)
 
 
 def of_one_slice(rng: Random, nibbles: Matrix) -> Matrix:
-    """Fault: every instruction along K reads the metadata of the first instruction."""
+    """Kernel fault: every instruction along K reads the metadata of the first instruction."""
     parts = nibbles.reshape(len(nibbles), -1, 8)
     return np.broadcast_to(parts[:, :1], parts.shape).reshape(nibbles.shape)
 
 
 def indices_exchanged(rng: Random, nibbles: Matrix) -> Matrix:
-    """Fault: the two indices of each nibble are exchanged."""
+    """Kernel fault: the two indices of each metadata nibble are exchanged."""
     low, high = indices(nibbles)
     return low << 2 | high
 
 
 def single_nibbles(rng: Random, nibbles: Matrix) -> Matrix:
-    """Fault: two different nibbles of one row are exchanged, and one nibble of another row is replaced."""
+    """Kernel fault: two different metadata nibbles of a row are exchanged, and a nibble of another row is replaced."""
     wrong, (one, other) = nibbles.copy(), rng.choice(len(nibbles), 2, replace=False)
     chunk = int(rng.choice(np.flatnonzero(nibbles[one] != nibbles[one, 0])))
     wrong[one, [0, chunk]] = nibbles[one, [chunk, 0]]
@@ -229,7 +229,7 @@ MANGLED: dict[str, Callable[[Random, Matrix], Matrix]] = {
     "metadata with single wrong nibbles": single_nibbles,
 }
 
-#: Faults by name: function that makes a case with the fault, and the properties that the random product must have.
+#: Kernel faults by name: function that makes a case with the fault, and required properties of the random product.
 PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
     **{name: (lambda p, stored=stored: p.case(stored(p), PLACES), {}) for name, stored in STORED.items()},
     **{name: (lambda p, read=read: p.case(p.times(p.a, read(p)), READ), {}) for name, read in READS.items()},
@@ -267,6 +267,6 @@ PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
 
 
 def planted(rng: Random, name: str, largest: tuple[int, int, int]) -> Case:
-    """Return a case with this fault in a random product."""
+    """Return a case with the kernel fault `name` in a random product."""
     plant, given = PLANTED[name]
     return plant(drawn(rng, largest, **given))

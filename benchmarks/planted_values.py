@@ -1,4 +1,4 @@
-"""Faults of sums, scales, types and rounding, made without calling the functions that search for these faults."""
+"""Kernel faults in sums, scales, types and rounding, made without calling functions that search for these faults."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,11 @@ from sptc.gemm.choice import instructions_for
 
 READ = "operand read from other places"
 
-# Faults in slices of K and accumulators.
+# Kernel faults in slices of K and accumulators.
 
 
 def slice_missing(p: Product) -> Case:
-    """Fault: a slice of K is missing from the sum."""
+    """Kernel fault: a slice of K is missing from the sum."""
     size = 64 if len(p.b) == 128 else int(p.rng.choice([64, 128]))
     first = int(p.rng.integers(0, len(p.b) // size)) * size
     wrong = p.b.copy()
@@ -24,7 +24,7 @@ def slice_missing(p: Product) -> Case:
 
 
 def slice_twice(p: Product) -> Case:
-    """Fault: a slice of K is added twice."""
+    """Kernel fault: a slice of K is added twice."""
     size = 64
     first = int(p.rng.integers(0, len(p.b) // size)) * size
     index = np.r_[0 : first + size, first : len(p.b)]
@@ -32,7 +32,7 @@ def slice_twice(p: Product) -> Case:
 
 
 def beyond_the_end(p: Product) -> Case:
-    """Fault: the sum reads beyond the end of K, into the next row of A and the next column of B."""
+    """Kernel fault: the sum reads beyond the end of K, into the next row of A and the next column of B."""
     size = int(p.rng.choice([32, 64]))
     after = np.vstack([p.a[1:, :size], np.zeros_like(p.a[:1, :size])])
     following = np.hstack([p.b[:size, 1:], np.zeros_like(p.b[:size, :1])])
@@ -40,7 +40,7 @@ def beyond_the_end(p: Product) -> Case:
 
 
 def not_kept(p: Product) -> Case:
-    """Fault: only the last K tile remains in the sum."""
+    """Kernel fault: the sum contains only the last tile along K."""
     size = int(p.rng.choice([64, 128]))
     if size >= len(p.b):
         size = len(p.b) // 2
@@ -48,7 +48,7 @@ def not_kept(p: Product) -> Case:
 
 
 def not_cleared(p: Product) -> Case:
-    """Fault: each output tile starts from the accumulator of the previous tile."""
+    """Kernel fault: each output tile starts from the accumulator of the previous output tile."""
     size, raw = 32 if len(p.a) == 64 else int(p.rng.choice([32, 64])), "s32" if p.fmt == "s8" else "f32"
     parts, start = [], None
     for row in range(0, p.shape[0], size):
@@ -57,11 +57,11 @@ def not_cleared(p: Product) -> Case:
     return p.case(np.vstack(parts), "accumulator")
 
 
-# Faults in scales and addends.
+# Kernel faults in scales and addends.
 
 
 def scaled_otherwise(p: Product, name: str, change: Callable[[Random, Matrix], Matrix | None]) -> Case:
-    """Fault: the function `change` changes the scales of rows (``scale_a``) or columns (``scale_b``), or the bias."""
+    """Kernel fault: the function `change` changes scales of rows (``scale_a``) or columns (``scale_b``), or a bias."""
     size = (p.shape[0], 1) if name == "scale_a" else (p.shape[1],)
     drawn = 8 * p.rng.standard_normal(size) if name == "bias" else p.rng.uniform(0.5, 2, size)
     values = drawn.astype(np.float32)
@@ -69,11 +69,11 @@ def scaled_otherwise(p: Product, name: str, change: Callable[[Random, Matrix], M
 
 
 def mod_64(rng: Random, values: Matrix) -> Matrix:
-    """Fault: column n gets the value of column n mod 64, or of a half of the columns if there are at most 64."""
+    """Kernel fault: column n gets the value of column n mod 64, or of column n mod N/2 if N is 64 or less."""
     return values[np.arange(len(values)) % (64 if len(values) > 64 else len(values) // 2)]
 
 
-#: Changes of scales and bias: name of the changed option of :func:`sptc.gemm`, change, and format of the product.
+#: Kernel faults in scales and bias: option of :func:`sptc.gemm`, function that changes the option's value, and format.
 SCALED: dict[str, tuple[str, Callable[[Random, Matrix], Matrix | None], str]] = {
     "scale of another column": ("scale_b", lambda rng, s: np.roll(s, int(rng.choice([1, 8, -1]))), "f16"),
     "scale mod 64": ("scale_b", mod_64, "e4m3"),
@@ -85,7 +85,7 @@ SCALED: dict[str, tuple[str, Callable[[Random, Matrix], Matrix | None], str]] = 
 
 
 def c_otherwise(p: Product) -> Case:
-    """Fault: C is added twice or not at all."""
+    """Kernel fault: C is added twice or not at all."""
     c = p.rng.standard_normal(p.shape).astype(np.float32) * np.float32(16)
     if p.rng.integers(0, 2):
         return p.case(p.y, "C", c=c, beta=1.0)
@@ -93,7 +93,7 @@ def c_otherwise(p: Product) -> Case:
 
 
 def block_scaled(p: Product, change: Callable[[Random, Matrix], Matrix]) -> Case:
-    """Fault in a block-scaled product on sm_120: the function `change` changes the block scales of A."""
+    """Kernel fault in a block-scaled product on sm_120: the function `change` changes the block scales of A."""
     rng, rows, columns, k = p.rng, 128, p.shape[1], 512
     i = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
     a, b = (rng.standard_normal(shape).astype(ml_dtypes.float8_e4m3fn) for shape in ((rows, k), (k, columns)))
@@ -104,7 +104,7 @@ def block_scaled(p: Product, change: Callable[[Random, Matrix], Matrix]) -> Case
 
 
 def in_blocks_of_128x4(rng: Random, scales: Matrix) -> Matrix:
-    """Fault: block scales are written in blocks of 128 x 4 and read row by row."""
+    """Kernel fault: block scales are written in blocks of 128 x 4 and read row by row."""
     rows, blocks = scales.shape
     return scales.reshape(rows // 128, 4, 32, blocks // 4, 4).transpose(0, 3, 2, 1, 4).reshape(rows, blocks)
 
@@ -119,7 +119,7 @@ SCALES: dict[str, Callable[[Random, Matrix], Matrix]] = {
 
 
 def fp4_scaled(p: Product, change: Callable[[Product, dict[str, Any]], dict[str, Any]]) -> Case:
-    """Replace a product by an mxfp4 or nvfp4 product with second-level scales, and plant a fault in its scales."""
+    """Replace a product by an mxfp4 or nvfp4 product with second-level scales, and plant a fault in the scales."""
     rng, rows, columns, k = p.rng, 128, 128, 512
     levels = [("mxf4.block_scale.scale_vec::2X", "ue8m0", 32), ("mxf4nvf4.block_scale.scale_vec::4X", "ue4m3", 16)]
     kind, scale_type, span = levels[int(rng.integers(0, 2))]
@@ -152,10 +152,11 @@ FP4: dict[str, Callable[[Product, dict[str, Any]], dict[str, Any]]] = {
 
 
 def group_scaled(p: Product, change: Callable[[Product, dict[str, Matrix]], dict[str, Any]]) -> Case:
-    """Replace a product by an fp8 product with group scales, and change these scales by the function `change`.
+    """Replace a product by an fp8 product with group scales, which the function `change` changes.
 
-    A group of A is 1 x 128 elements, a group of B 1 x 128 or 128 x 128. In half of the cases, a scale is the largest
-    magnitude of its group divided by a constant; such scales are nearly equal. Other scales are random.
+    A scale group of A has 1 x 128 elements; a scale group of B has 1 x 128 or 128 x 128 elements. In half of the cases,
+    a scale is the largest magnitude in its group divided by a constant, and the scales are nearly equal. In the other
+    cases, the scales are random.
     """
     rng, rows, columns = p.rng, 128, int(p.rng.choice([128, 256]))
     k = 512
@@ -179,7 +180,7 @@ def group_scaled(p: Product, change: Callable[[Product, dict[str, Matrix]], dict
     operands = changed.pop("operands", lambda a, b: (a, b))(a, b)
     y = sptc.gemm(*operands, result=result, backend="native", **{**way, **group_scales, **changed})
     if np.array_equal(y, sptc.gemm(a, b, result=result, backend="native", **way, **group_scales)):
-        return group_scaled(p, change)  # the change has no effect on the result: draw another product
+        return group_scaled(p, change)  # The change has no effect on the result: draw another product.
     kinds = ("scale",) if operands[0] is a else ("slice of K", "accumulator")
     return Case(a, b, y, kinds, {"result": result, "dense": True, **group_scales})
 
@@ -192,11 +193,11 @@ def without_slice(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def exchanged_groups(p: Product, given: dict[str, Matrix]) -> dict[str, Matrix]:
-    """Exchange the scales of A of neighbouring groups along K."""
+    """Kernel fault: the group scales of A of neighbouring groups along K are exchanged."""
     return {"group_scale_a": given["group_scale_a"][:, np.arange(given["group_scale_a"].shape[1]) ^ 1]}
 
 
-#: Changes of group scales. The scales of A have one row for each row of A, the scales of B one row for each group of K.
+#: Kernel faults in group scales. Scales of A have a row for each row of A; scales of B have a row for each group of K.
 GROUPS: dict[str, Callable[[Product, dict[str, Matrix]], dict[str, Any]]] = {
     "group scales of another row": lambda p, g: {
         "group_scale_a": np.roll(g["group_scale_a"], int(p.rng.choice([1, 8, 16])), 0)
@@ -227,11 +228,11 @@ GROUPS: dict[str, Callable[[Product, dict[str, Matrix]], dict[str, Any]]] = {
     "group-scaled product with a slice of K missing": lambda p, g: {"operands": without_slice},
 }  # fmt: skip
 
-# Faults in types and rounding.
+# Kernel faults in types and rounding.
 
 
 def neighbouring_type(p: Product) -> Case:
-    """Fault: the elements are interpreted as a wrong type of the same size."""
+    """Kernel fault: the elements are interpreted as a wrong type of the same size."""
     pairs = {"e4m3": "e5m2", "e5m2": "e4m3", "f16": "bf16", "bf16": "f16", "s8": "u8"}
     q = drawn(p.rng, (128, 64, 512), fmt=str(p.rng.choice([*pairs])), way=p.way)
     q.way = {} if q.fmt == "s8" else q.way
@@ -250,11 +251,11 @@ def words_rounded(p: Product) -> Case:
     def rna(x: Matrix) -> Matrix:
         return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
-    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # the diagnosis reports this conversion as correct
+    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # The diagnosis reports this conversion as correct.
 
 
 def operands_truncated(p: Product) -> Case:
-    """Fault: f32 operands are truncated to bf16."""
+    """Kernel fault: f32 operands are truncated to bf16."""
     q = drawn(p.rng, (128, 64, 512), fmt="bf16", way=p.way)
     exact = [np.where(x == 0, 0, p.rng.standard_normal(x.shape)).astype(np.float32) for x in (q.a, q.b)]
     cut = [(x.view(np.uint32) >> 16).astype(np.uint16).view(ml_dtypes.bfloat16) for x in exact]
@@ -267,7 +268,7 @@ ROUNDING = "rounding of the result"
 
 
 def rounded_twice(p: Product) -> Case:
-    """Fault: the result is rounded to another type before the final rounding."""
+    """Kernel fault: the result is rounded to another type before the final rounding."""
     q = drawn(p.rng, (256, 128, 512), fmt=str(p.rng.choice(["f16", "e4m3"])), result="f32", way={})
     middle, last = [(np.float16, "bf16"), (ml_dtypes.bfloat16, "f16")][int(p.rng.integers(0, 2))]
     y = q.y.astype(middle).astype(np.float32).astype(dtype(last))
@@ -276,7 +277,7 @@ def rounded_twice(p: Product) -> Case:
 
 
 def result_truncated(p: Product) -> Case:
-    """Fault: an f32 result is truncated or rounded to bf16."""
+    """Kernel fault: an f32 result is truncated or rounded to bf16."""
     q = drawn(p.rng, (128, 64, 512), fmt=str(p.rng.choice(["f16", "e4m3"])), result="f32")
     return (
         q.case((q.y.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32), ROUNDING)
@@ -286,7 +287,7 @@ def result_truncated(p: Product) -> Case:
 
 
 def overflow_saturates(p: Product) -> Case:
-    """Fault: f16 results that overflow are stored as the largest finite number instead of infinity."""
+    """Kernel fault: f16 results that overflow are stored as the largest finite number instead of infinity."""
     q = drawn(p.rng, (128, 64, 512), fmt="f16", result="f32")
     q.a = q.a * np.float16(8192)
     with np.errstate(over="ignore"):
@@ -296,7 +297,7 @@ def overflow_saturates(p: Product) -> Case:
 
 
 def nan_otherwise(p: Product) -> Case:
-    """Fault: NaN is stored as 0x7FC00000 instead of the hardware's 0x7FFFFFFF."""
+    """Kernel fault: NaN is stored as 0x7FC00000 instead of the hardware's 0x7FFFFFFF."""
     q = drawn(p.rng, (128, 64, 512), fmt="f16", result="f32")
     q.b[3, 5] = np.nan
     y = q.times(q.a, q.b, nan="keep").view(np.uint32)

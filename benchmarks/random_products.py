@@ -1,4 +1,4 @@
-"""Random products with random methods of summation, and cases for ``sptc.diagnose``."""
+"""Random matrix products with random methods of summation, and test cases for ``sptc.diagnose``."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,19 +15,20 @@ Matrix = NDArray[Any]
 
 @dataclass
 class Case:
-    """Operands and result of a product, and the options for its diagnosis."""
+    """A test case for ``sptc.diagnose``: operands and result of a product, and options for the diagnosis."""
 
     a: Matrix
     b: Matrix
     y: Matrix
-    #: Kinds of fault that a correct diagnosis may name: the planted kind, and kinds that give the same result bits.
+    #: Kinds of kernel fault that a right diagnosis may name: the planted kind, and kinds that give the same result
+    #: bits.
     kinds: tuple[str, ...]
     words: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Product:
-    """A random product: operands as matrices, types, and method of summation."""
+    """A random matrix product: operands as matrices, types, and method of summation."""
 
     rng: Random
     fmt: str
@@ -39,7 +40,7 @@ class Product:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of rows and columns of the product."""
+        """Numbers of rows and columns of the result matrix."""
         return len(self.a), self.b.shape[1]
 
     @property
@@ -48,23 +49,23 @@ class Product:
         return {"format": self.fmt, "result": self.result, "dense": self.dense}
 
     def times(self, a: Matrix, b: Matrix, **words: Any) -> Matrix:
-        """Return the product of two matrices with this method of summation. A may be dense if `dense` is set."""
+        """Return the product of two matrices by the method of summation in `way`. A may be dense if `dense` is set."""
         if self.dense:
             words = {"instruction": str(instructions_for(self.fmt, "sm_90", dense=True)[0]), **words}
         return sptc.gemm(a, b, **{"format": self.fmt, "result": self.result, "backend": "native", **self.way, **words})
 
     @property
     def y(self) -> Matrix:
-        """Correct result of the product."""
+        """Correct result matrix of the product."""
         return self.times(self.a, self.b)
 
     def case(self, y: Matrix, *kinds: str, **words: Any) -> Case:
-        """Return a case with the operands of this product and the result `y`."""
+        """Return a test case with the operands of this product and the result `y`."""
         return Case(self.a, self.b, y, kinds, {**self.words, **words})
 
 
 def dtype(fmt: str) -> np.dtype:
-    """Return the numpy type of a format."""
+    """Return the numpy type of the elements of a format."""
     return result_dtype("f32" if fmt == "tf32" else fmt)
 
 

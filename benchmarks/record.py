@@ -1,7 +1,7 @@
-"""Run the speed benchmarks, and record the results with machine and date: ``python benchmarks/record.py [NAME...]``.
+"""Run speed benchmarks, and record the results with machine and date: ``python benchmarks/record.py [NAME...]``.
 
-``benchmarks/results.json`` holds the last recorded results of each benchmark, which the documentation shows. Run this
-script on an idle machine.
+``benchmarks/results.json`` contains the last recorded results of each benchmark, which the documentation shows. Run
+this script on an idle machine.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def machine() -> str:
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """Run a benchmark and return its rows with title, date and machine."""
+    """Run a benchmark, and return the printed rows with title, date and machine."""
     script = FOLDER / f"{name}.py"
     done = subprocess.run([sys.executable, script, "--json"], stdout=subprocess.PIPE, text=True, check=True)
     return {

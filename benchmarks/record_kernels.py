@@ -2,10 +2,10 @@
 
     python benchmarks/record_kernels.py FILE.npz [--results]
 
-The script needs torch and triton, but not the package ``sptc``. For each kernel, it writes the PTX, the launch as JSON
-with a digest of the operands, and a digest of the result; with ``--results``, it writes the result as well. Operands
-are not stored: numpy draws them from the seed in the launch. ``tests/kernels/test_compilers.py`` runs the records on
-the model.
+The script needs torch and triton, but not the package ``sptc``. For each kernel, the script writes the PTX, the launch
+description as JSON with a digest of the operands, and a digest of the result; with ``--results``, also the result.
+Operands are not stored: numpy draws operands from the seed in the launch description.
+``tests/kernels/test_compilers.py`` runs the recorded kernels on the model.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SWIZZLES = ("none", "32B", "64B", "128B")
 def matmul(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, BN: tl.constexpr,
            BK: tl.constexpr, ACC: tl.constexpr, OUT: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
            TF32: tl.constexpr, IMPRECISE: tl.constexpr):  # fmt: skip
-    """Kernel: multiply in tiles with masked loads and an epilogue."""
+    """Kernel: multiply A and B in tiles, with masked loads and an epilogue."""
     pid = tl.program_id(0)
     rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
     if GROUP == 0:
@@ -61,7 +61,7 @@ def matmul(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.co
 @triton.jit
 def tma(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OUT: tl.constexpr,
         PERSISTENT: tl.constexpr, SPECIALIZE: tl.constexpr):  # fmt: skip
-    """Kernel: multiply in tiles that tensor maps load and store. A CTA may compute several tiles."""
+    """Kernel: multiply A and B in tiles that are loaded and stored by tensor maps. A CTA may compute several tiles."""
     rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
     for tile in tl.range(tl.program_id(0), rows * columns, PERSISTENT, flatten=False, warp_specialize=SPECIALIZE):
         pm, pn = tile % rows, tile // rows
@@ -76,7 +76,7 @@ def tma(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, 
 @triton.jit
 def split_k(a_ptr, b_ptr, c_ptr, M, N, K, sam, sbk, slice_stride, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
             SLICES: tl.constexpr):  # fmt: skip
-    """Kernel: multiply a part of K and store the partial sums."""
+    """Kernel: multiply A and B over a part of K, and store the partial sums."""
     pid, part = tl.program_id(0), tl.program_id(1)
     rows = tl.cdiv(M, BM)
     pm, pn = pid % rows, pid // rows
@@ -94,7 +94,7 @@ def split_k(a_ptr, b_ptr, c_ptr, M, N, K, sam, sbk, slice_stride, BM: tl.constex
 @triton.jit
 def device_maps(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
                 OUT: tl.constexpr):  # fmt: skip
-    """Kernel: multiply in tiles that tensor maps load and store. The kernel creates the tensor maps."""
+    """Kernel: multiply A and B in tiles that are loaded and stored by tensor maps, which the kernel creates."""
     a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BM, BK])
     b = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BN, BK])
     c = tl.make_tensor_descriptor(c_ptr, [M, N], [N, 1], [BM, BN])
@@ -107,7 +107,7 @@ def device_maps(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr
 
 @triton.jit
 def atomic(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Kernel: add the products of two halves of K atomically to zeros, in any order."""
+    """Kernel: add the products of the two halves of K atomically to a result of zeros, in any order."""
     om = tl.program_id(0) * BM + tl.arange(0, BM)
     on = tl.program_id(1) * BN + tl.arange(0, BN)
     ok = tl.program_id(2) * (K // 2) + tl.arange(0, BK)
@@ -137,7 +137,7 @@ def scaled(a_ptr, b_ptr, c_ptr, sa_ptr, sb_ptr, M, N, K, BM: tl.constexpr, BN: t
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel to record, with its types and sizes."""
+    """A Triton kernel to record, with its types and sizes."""
 
     name: str
     kind: str = "plain"
@@ -147,7 +147,7 @@ class Case:
     block: tuple[int, int, int] = (128, 128, 64)
     warps: int = 4
     stages: int = 3
-    #: Whether elements of A and of B that are adjacent along K are adjacent in memory.
+    #: Whether elements of A, and elements of B, that are adjacent along K are adjacent in memory.
     a_k_major: bool = True
     b_k_major: bool = False
     acc: str = "f32"
@@ -212,13 +212,13 @@ TYPES = {"f16": tl.float16, "bf16": tl.bfloat16, "e4m3": tl.float8e4nv, "f32": t
 
 
 def on_gpu(codes: np.ndarray, kind: str) -> torch.Tensor:
-    """Return element codes as a PyTorch tensor of their type."""
+    """Return element codes of a format as a PyTorch tensor of the corresponding type."""
     signed = codes.view(f"i{codes.itemsize}")
     return torch.from_numpy(signed.copy()).cuda().view(getattr(torch, NAMES.get(kind, "uint8")))
 
 
 def run(case: Case, seed: int) -> tuple[str, dict[str, Any], np.ndarray]:
-    """Run a kernel on the GPU. Return its PTX, its launch description and the bytes of its result."""
+    """Run a kernel on the GPU. Return the PTX, the launch description and the result bytes of the kernel."""
     rng = np.random.default_rng(seed)
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     a_shape = (m, k) if case.a_k_major else (k, m)
@@ -296,7 +296,7 @@ def main() -> None:
     """Run all kernels on the GPU and write a record of each kernel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
-    parser.add_argument("--results", action="store_true", help="write the results, not only their digests")
+    parser.add_argument("--results", action="store_true", help="write the results of the kernels, not only digests")
     chosen = parser.parse_args()
     records: dict[str, np.ndarray] = {}
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))

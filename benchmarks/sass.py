@@ -1,6 +1,6 @@
 """Compare the rule for SASS names (`sptc/isa/sass.py`) with NVIDIA's assembler, for every modelled instruction.
 
-This needs ptxas and nvdisasm (wheels nvidia-cuda-nvcc and nvidia-cuda-nvdisasm) on PATH or in this environment.
+The script needs ptxas and nvdisasm (wheels nvidia-cuda-nvcc and nvidia-cuda-nvdisasm) on PATH or in this environment.
 """
 
 import re
@@ -23,12 +23,12 @@ TARGETS = {"sm_80": "sm_80", "sm_86": "sm_86", "sm_89": "sm_89", "sm_90": "sm_90
 HEAD = ".version 9.1\n.target {}\n.address_size 64\n"
 REGISTERS = ".reg .b32 r<400>; .reg .b64 d<6>; .reg .pred q; ld.param.u64 d0, [p];"
 _FENCES = "wgmma.fence.sync.aligned; {} wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
-#: Number of kernels that are assembled in one file.
+#: Number of kernels that ptxas assembles in one file.
 _PART = 100
 
 
 def tool(name: str) -> str:
-    """Return the path of a tool of the CUDA toolkit. Exit with status 2 if it is missing."""
+    """Return the path of a tool of the CUDA toolkit. Exit with status 2 if the tool is missing."""
     spec = find_spec("nvidia")
     folders = [Path(folder) / "cu13/bin" for folder in (spec.submodule_search_locations if spec else None) or ()]
     tool_path = next((str(path / name) for path in folders if (path / name).exists()), shutil.which(name))
@@ -39,7 +39,7 @@ def tool(name: str) -> str:
 
 
 def vector(first: int, count: int) -> str:
-    """Return a list of PTX register names in braces."""
+    """Return a PTX vector operand: register names in braces."""
     return "{" + ", ".join(f"r{first + place}" for place in range(count)) + "}"
 
 
@@ -98,7 +98,7 @@ def disassembled(bodies: list[str], target: str, folder: Path) -> list[list[str]
 
 
 def measured(arch: str, folder: Path, most: int) -> Iterator[tuple[str, list[str], tuple[str, int]]]:
-    """Yield each instruction, the SASS names that the assembler emits, and the name and count that the rule gives."""
+    """Yield each instruction, the SASS names that ptxas emits, and the SASS name and count that the rule gives."""
     every = [i for i in every_instruction() if arch in i.architectures and (i.family == "mma" or i.n in (8, 64, 256))]
     opcodes = {cta: [o for o in every_opcode() if o.cta_group == cta and arch == "sm_100"] for cta in (1, 2)}
     parts = [every[start : start + _PART] for start in range(0, min(len(every), most), _PART)]

@@ -1,4 +1,4 @@
-"""Speed of the compiled hardware on one and on two cores, compared with mmasim's model on the same operands."""
+"""Speed of the compiled hardware simulation on one and on two cores, compared with mmasim on equal operands."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -28,10 +28,10 @@ from sptc.sim.engine.warpgroup_commands import multiplication  # noqa: E402
 
 from golden import F16, kept, mmasim_seconds  # noqa: E402
 
-#: Number of tiles and preset of the datapath. The second line is for `--small`.
+#: Number of tiles, and preset of the datapath. The second line is for `--small`.
 TILES, PRESET = 1024, "hopper"
 SMALL_TILES, SMALL_PRESET = 16, "tiny"
-#: M = N = K of the whole product.
+#: M = N = K of the matrix product of ``sptc.gemm``.
 SIZE, SMALL_SIZE = 1024, 64
 #: Instruction of the warpgroup benchmark, number of cases, and number of cases for `--small`.
 WGMMA, CASES, SMALL_CASES = "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16", 64, 1
@@ -46,14 +46,14 @@ print(time.perf_counter() - start)
 
 
 def start_seconds(preset: str, cache: str) -> float:
-    """Return the time in seconds after which a new process can use the compiled hardware of a datapath."""
+    """Return the time in seconds after which a new process can use the compiled simulation of a datapath."""
     environment = {**os.environ, "SPTC_CACHE": cache}
     words = [sys.executable, "-c", _READY, preset]
     return float(subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
 def hardware_rows(instruction: Instruction, preset: str, operands: HeldOperands, macs: float) -> list[Row]:
-    """Measure the general compiled hardware, hardware specialised for this instruction, and mmasim."""
+    """Measure the general compiled simulation, a simulation specialised for one instruction, and mmasim."""
     rows, tiles = [], gather_warp(instruction, operands)
     unit = engine(PRESETS[preset])
     batches = steps_of(unit.config, instruction, tiles)
@@ -77,13 +77,13 @@ def hardware_rows(instruction: Instruction, preset: str, operands: HeldOperands,
 
 
 def use_cores(count: int) -> None:
-    """Restrict this process to the first `count` cores, if the operating system supports this."""
+    """Restrict this process to the first `count` cores, if the operating system supports such a restriction."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(count))
 
 
 def product_rows(size: int) -> Iterator[Row]:
-    """Measure an f16 product on the hardware, on one and two cores; its bits must equal those of libsptc."""
+    """Measure an f16 product of back end ``rtl``, on one and two cores; its bits must equal those of libsptc."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((size, size)).astype(np.float16) for _ in "ab")
     a.reshape(size, -1, 4)[..., :2] = 0
@@ -97,7 +97,7 @@ def product_rows(size: int) -> Iterator[Row]:
 
 
 def warpgroup_rows(cases: int) -> Iterator[Row]:
-    """Measure four tensor cores of an SM, with units specialised for one instruction, on one core."""
+    """Measure the simulated four tensor cores of an SM, specialised for one instruction, on one processor core."""
     instruction, rng = parse(WGMMA), np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {
         "a": rng.integers(0, 1 << 32, (cases, 128, 4), np.uint32),

@@ -1,4 +1,4 @@
-"""Speed of the SystemVerilog testbench of a row with libsptc, compared with the Python testbench, on one core."""
+"""Speed of the SystemVerilog testbench of module `row` with libsptc, relative to the Python testbench, on one core."""
 
 from measure import Row, one_core, options, show
 
@@ -16,13 +16,13 @@ from sptc.sim.benches.settings import Settings  # noqa: E402
 from sptc.sim.benches.systemverilog import build_bench, build_library, run  # noqa: E402
 
 BENCH = Path(__file__).parents[1] / "tests" / "native" / "row_tb.sv"
-#: Number of tests in the Python testbench. Each test drives all steps.
+#: Number of tests in the Python testbench. Each of these tests drives all steps.
 TESTS = 2
 
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: preset of the row, and number of steps for each testbench."""
+    """Size of a run: preset of the module `row`, and number of steps for each testbench."""
 
     preset: str
     systemverilog: int
@@ -34,7 +34,7 @@ SMALL = Size("tiny", 400, 40)
 
 
 def systemverilog(size: Size, folder: Path) -> float:
-    """Return the steps per second of the SystemVerilog testbench, including start and end."""
+    """Return the simulated steps per second of the SystemVerilog testbench, including start and end."""
     settings = Settings(size.preset, "row", size.systemverilog)
     library = build_library(folder / "libsptc")
     program = build_bench("row", settings.config, settings.arch, BENCH, folder / "systemverilog", library)
@@ -46,7 +46,7 @@ def systemverilog(size: Size, folder: Path) -> float:
 
 
 def python(size: Size, folder: Path) -> float:
-    """Return the steps per second of the Python testbench, including start and end."""
+    """Return the simulated steps per second of the Python testbench, including start and end."""
     bench = build(Settings(size.preset, "row", size.python), folder / "python")
     start = time.perf_counter()
     failures = bench.run(1)
@@ -56,7 +56,7 @@ def python(size: Size, folder: Path) -> float:
 
 
 def main() -> None:
-    """Measure the speed of both testbenches and print the figures."""
+    """Measure the speed of the SystemVerilog and the Python testbench, and print the figures."""
     chosen = options(__doc__).parse_args()
     size = SMALL if chosen.small else FULL
     with tempfile.TemporaryDirectory() as scratch:

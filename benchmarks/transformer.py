@@ -1,8 +1,9 @@
-"""Real weights times real activations: linear layers of a small transformer, pruned 2:4, on hardware and golden model.
+"""Products of the linear layers of a small transformer, pruned 2:4, by the simulated hardware and the golden model.
 
-``python benchmarks/transformer.py`` (extra: models) computes the encoder for a text in float64. It then computes every
-linear layer from its float64 input activations in three formats, on which hardware and golden model must agree in every
-bit. Errors are differences from the float64 layer with unpruned weights, relative to the mean magnitude of its outputs.
+``python benchmarks/transformer.py`` (extra: models) computes the encoder for a text in float64. The script then
+computes every linear layer from its float64 input activations in three formats; the simulated hardware and the golden
+model must agree in every bit. Errors are differences from the float64 layer with unpruned weights, relative to the mean
+magnitude of its outputs.
 """
 
 import os
@@ -99,19 +100,19 @@ def layers(folder: Path, small: bool) -> Iterator[tuple[str, NDArray[np.float64]
 
 
 def error_function(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the error function of all elements, which numpy does not provide."""
+    """Return the error function (erf) of all elements of an array, which numpy does not provide."""
     return np.array([math.erf(value) for value in x.ravel()]).reshape(x.shape)
 
 
 def embedded(held: TensorFile, ids: list[int]) -> NDArray[np.float64]:
-    """Return the input activations: the sum of token, position and type embeddings."""
+    """Return the input activations of the encoder: the sum of token, position and type embeddings."""
     names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
     words, places, types = (np.asarray(held.get(f"embeddings.{name}.weight")) for name in names)
     return words[ids].astype(np.float64) + places[: len(ids)] + types[0]
 
 
 def problems(model: Path, folder: Path, small: bool) -> Iterator[tuple[str, Problem]]:
-    """Prepare the product of every layer in every format, each in its own subfolder."""
+    """Prepare the matrix product of every layer in every format, each product in its own subfolder."""
     weights = str(model / "model.safetensors")
     for number, (name, activations) in enumerate(layers(model, small)):
         path = folder / f"{number}.npy"
@@ -144,7 +145,7 @@ def main() -> None:
 
 
 def placed(problem: Problem, index: int) -> tuple[str, Block]:
-    """Compute a block of a product. Return the folder of the product and the block."""
+    """Compute a block of the product of a layer. Return the folder of the product and the block."""
     return problem.folder, compute_block(problem, index)
 
 

@@ -1,9 +1,9 @@
-"""Write PTX kernels with float reductions in global and shared memory and in bulk, for ``launch_kernels.py``.
+"""Write PTX kernels with float reductions in global memory, in shared memory and in bulk, for ``launch_kernels.py``.
 
     python benchmarks/write_reductions.py FILE.npz
 
-Each thread combines one word of `a` with one word of `b`. The words are random bits, of which a mask clears most
-exponent bits, so that sums become subnormal, are rounded, and cancel.
+Each thread combines one word of `a` with one word of `b`. The words are random bits. A mask clears most exponent bits,
+so that sums become subnormal, are rounded, and cancel.
 """
 
 import argparse
@@ -35,7 +35,7 @@ HEAD = """.version 8.6
   ld.global.u32 %r4, [%rd1];
   ld.global.u32 %r5, [%rd2];
 """
-#: Bit masks that keep few exponent bits, so that magnitudes are similar: f32, pair of f16, pair of bf16.
+#: Bit masks that clear most exponent bits, so that magnitudes are similar: f32, pair of f16, pair of bf16.
 KEPT = {"f32": "0x81FFFFFF", "f16x2": "0x8FFF8FFF", "bf16x2": "0x83FF83FF", "f16": "0x8FFF8FFF", "bf16": "0x83FF83FF"}
 IN_GLOBAL = """  st.global.u32 [%rd4], %r5;
   red.global.{operation} [%rd4], {value};

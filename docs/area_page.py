@@ -1,4 +1,4 @@
-"""Page of area, delay and energy by cell library, generated from the record of ``benchmarks/area.py``."""
+"""Page of area, delay and energy by cell library, which is generated from the record of ``benchmarks/area.py``."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,28 +9,28 @@ from page_text import ROOT, table
 
 __all__ = ["area_page"]
 
-#: Designs in the comparison of libraries.
+#: Units in the comparison of cell libraries.
 _COMPARED = ("f16 x16", "s8 x32", "e4m3 e5m2 x16", "hopper", "blackwell")
-#: Units of `sptc` and units of Vortex with the same products.
+#: Units of `sptc`, and units of Vortex with equal format and number of products.
 _EQUAL_PRODUCTS = {
     **{f"f16 x{count}": f"Vortex TFR, f16 x{count} + f32" for count in (4, 8, 16)},
     **{f"s8 x{count}": f"Vortex TFR, s8 x{count} + s32" for count in (4, 32)},
     "e4m3 e5m2 x8": "Vortex TFR, e4m3 and e5m2 x8 + f32",
 }
-#: Figure of arrays in libraries with integrated clock gates, in per cent.
+#: Figure of arrays in cell libraries with integrated clock gates, in per cent.
 _CLOCK_GATES = ["area of the unit that clock gates add"]
 _INTRODUCTION = """\
 # Area, delay and energy by cell library
 
-`python benchmarks/area.py --liberty FILE --record NAME` measures one library, with the recipe of `sptc area`. A value
-with a range in parentheses is the median over several orders of the ports, with the least and the largest value. The
+`python benchmarks/area.py --liberty FILE --record NAME` measures one cell library, with the recipe of `sptc area`.
+A value with a range in parentheses is the median over several orders of the ports, with least and largest value. The
 [area guide](../../guides/area.md) describes the recipe and the functions of the compared designs. No figure includes
 wires, placement or a clock tree. A *kept product* is a product of a stored element of A.
 """
 
 
 def area_page(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the page, with a comparison of the libraries and the tables of each library."""
+    """Yield the page of areas, with a comparison of the cell libraries and the tables of each library."""
     libraries: dict[str, Any] = json.loads((ROOT / "benchmarks" / "area.json").read_text(encoding="utf-8"))
     parts = [_INTRODUCTION, _compared(libraries), _beside_vortex(libraries), _energy_ratios(libraries)]
     parts += [_of_library(name, entry) for name, entry in libraries.items()]
@@ -42,7 +42,7 @@ def _median(value: float | Sequence[float]) -> float:
 
 
 def _shown(value: float | Sequence[float] | None) -> str:
-    """Return a value with four digits, with its range if the port orders differ."""
+    """Return a value as text with four digits, followed by its range if the values of the port orders differ."""
     if value is None:
         return ""
     if isinstance(value, int | float):
@@ -52,7 +52,7 @@ def _shown(value: float | Sequence[float] | None) -> str:
 
 
 def _added(figures: Mapping[str, Any], name: str) -> str:
-    """Return what sparsity adds to a figure in per cent."""
+    """Return the increase of a figure by sparsity in per cent, as text."""
     dense, sparse = (figures.get(f"{name}, {kind}") for kind in ("dense", "sparse"))
     return f"{100 * (_median(sparse) / _median(dense) - 1):+.1f} %" if dense and sparse else ""
 
@@ -121,7 +121,7 @@ operands. A ratio that is equal in all libraries belongs to the design, and a ra
 
 
 def _of_library(name: str, entry: Mapping[str, Any]) -> str:
-    """Return the tables of one library."""
+    """Return the tables of one cell library."""
     measured = (
         f"Recorded on {entry['date']} with Yosys {entry['tools']['pyosys']}; SHA-256 of the library: "
         f"`{entry['sha256'][:16]}`"

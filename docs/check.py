@@ -1,4 +1,4 @@
-"""Check the built site: ``python docs/check.py build/site``. The exit status is 1 if the site has problems.
+"""Check the built web site: ``python docs/check.py build/site``. The exit status is 1 if the site has problems.
 
 The script checks that links and anchors have targets, pictures have alternative text, no heading level is skipped,
 pages are small, text has enough contrast, and pages load no file from a network and can be read without scripts.
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 __all__ = ["findings"]
 
-#: Maximum size of an HTML page in bytes, and the larger limits of single pages. Pictures are not counted.
+#: Maximum size of an HTML page in bytes without pictures, and larger limits of single pages.
 _LARGEST, _LARGEST_OF = 500_000, {"playground.html": 1_500_000}
 #: Minimum contrast ratio of text for WCAG level AA.
 _CONTRAST = 4.5
@@ -28,7 +28,7 @@ _FETCHES = {"script": "src", "link": "href", "img": "src", "iframe": "src", "sou
 
 
 class _Page(HTMLParser):
-    """Links, anchors, headings, pictures and scripts of a page."""
+    """Links, anchors, headings, pictures and scripts of an HTML page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -73,19 +73,19 @@ def _page(path: Path) -> _Page:
 
 
 def findings(site: Path) -> Iterator[str]:
-    """Yield a sentence for each problem of a built site."""
+    """Yield a sentence for each problem of the built web site in a folder."""
     for path in sorted(set(site.rglob("*.html")) - {site / _SCRIPTED}):
         page, name = _page(path), path.relative_to(site).as_posix()
         if path.stat().st_size > _LARGEST_OF.get(name, _LARGEST):
-            yield f"{name}: {path.stat().st_size} bytes are too many"
+            yield f"{name}: {path.stat().st_size} bytes exceed the maximum size of a page"
         if not page.language:
-            yield f"{name}: does not state its language"
+            yield f"{name}: the page does not state its language"
         if page.words < 20:
-            yield f"{name}: has only {page.words} words outside of scripts"
+            yield f"{name}: the page has only {page.words} words outside of scripts"
         yield from (f"{name}: picture {picture} has no alternative text" for picture in page.nameless)
-        yield from (f"{name}: fetches {address}" for address in page.fetched if urlsplit(address).netloc)
+        yield from (f"{name}: the page fetches {address}" for address in page.fetched if urlsplit(address).netloc)
         if page.headings.count(1) != 1:
-            yield f"{name}: has {page.headings.count(1)} headings of level 1 instead of one"
+            yield f"{name}: the page has {page.headings.count(1)} headings of level 1 instead of one"
         for before, after in zip(page.headings, page.headings[1:], strict=False):
             if after > before + 1:
                 yield f"{name}: a heading of level {after} follows a heading of level {before}"
@@ -110,16 +110,16 @@ def _contrasts(site: Path) -> Iterator[str]:
     style = "\n".join(path.read_text(encoding="utf-8") for path in (site / "_static" / "styles").glob("furo*.css"))
     schemes = [block for block in re.findall(r"\{([^{}]*)\}", style) if f"{_BACKGROUND}:" in block]
     if len(schemes) < 2:
-        yield "the colours of the theme were not found in furo*.css"
+        yield "furo*.css does not define the colours of the light and the dark theme"
     for block in schemes:
         colours = dict(re.findall(r"(--color-[\w-]+):\s*(#[0-9a-fA-F]{3,6})", block))
         for name in _TEXT:
             if name in colours and _contrast(colours[name], colours[_BACKGROUND]) < _CONTRAST:
-                yield f"{name} {colours[name]} on {colours[_BACKGROUND]} has too little contrast"
+                yield f"{name} {colours[name]} on {colours[_BACKGROUND]} has too little contrast for WCAG level AA"
 
 
 def _contrast(one: str, other: str) -> float:
-    """Return the contrast ratio of two colours, as defined by WCAG 2."""
+    """Return the contrast ratio of two colours, as WCAG 2 defines the ratio."""
     light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
@@ -133,5 +133,5 @@ def _luminance(colour: str) -> float:
 
 if __name__ == "__main__":
     problems = [*findings(Path(sys.argv[1]))]
-    print("\n".join(problems) or "nothing found")
+    print("\n".join(problems) or "no problems found")
     sys.exit(bool(problems))

@@ -1,4 +1,4 @@
-"""Configuration of the site, which Sphinx reads in ``make site``."""
+"""Sphinx configuration of the web site that ``make site`` builds."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ project = "sptc"
 author = project_copyright = "the authors of sptc"
 release = version = sptc.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-nb_execution_mode = "off"  # Sphinx need not execute notebooks: they are stored with outputs, which a test compares.
+nb_execution_mode = "off"  # Notebooks are stored with outputs, which a test compares.
 html_theme = "furo"
 html_title = "sptc"
 pygments_dark_style = "monokai"

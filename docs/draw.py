@@ -1,7 +1,7 @@
-"""Draw the pictures of README and site again: ``python docs/draw.py`` runs one sptc command for each picture.
+"""Draw the pictures of README and web site again: ``python docs/draw.py`` runs one sptc command for each picture.
 
-A test compares the block diagrams with the output of these commands. The other pictures are drawn by matplotlib, and
-are not compared, because versions of matplotlib draw differently.
+A test compares the block diagrams with the output of these commands. matplotlib draws the other pictures, which no test
+compares, because different versions of matplotlib draw differently.
 """
 
 import shlex
@@ -28,7 +28,7 @@ PICTURES = BLOCK_DIAGRAMS | {
 
 
 def draw(name: str, path: Path) -> int:
-    """Draw a picture into a file. Return the exit status of the command."""
+    """Draw the named picture into a file. Return the exit status of the drawing command."""
     return main([*shlex.split(PICTURES[name]), str(path)])
 
 

@@ -1,4 +1,4 @@
-"""Execute the notebooks of the site: ``python docs/execute.py [NAME...]`` stores new outputs in the notebooks."""
+"""Execute the notebooks of the web site: ``python docs/execute.py [NAME...]`` stores new outputs in the notebooks."""
 
 import argparse
 import tempfile
@@ -11,14 +11,14 @@ _FOLDER = Path(__file__).parent / "notebooks"
 
 
 def _execute(path: Path, target: Path) -> None:
-    """Execute a notebook in a scratch folder, and write it with its outputs."""
+    """Execute a notebook in a scratch folder, and write the notebook with the outputs to `target`."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as scratch:
         where = {"metadata": {"path": scratch}}
-        # The parts of a cell's output are joined, so that the file does not depend on their number.
+        # The parts of a cell's output are joined, so that the file does not depend on the number of parts.
         NotebookClient(notebook, timeout=600, resources=where, coalesce_streams=True).execute()
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # Execution times are removed, because they differ in every run.
+        cell.metadata.pop("execution", None)  # Execution times differ in every run.
     nbformat.write(notebook, target)
 
 

@@ -1,4 +1,4 @@
-"""Generate the pages of the site that come from code and records: commands, ports, instructions, numerics, proofs."""
+"""Generate the pages of the site from code and records: commands, ports, instructions, numerics, proofs and others."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ __all__ = ["PAGES", "write"]
 
 
 def write(folder: Path) -> None:
-    """Write all pages below a folder. Unchanged files are not written, so that Sphinx does not read them again."""
+    """Write all generated pages below a folder. Unchanged files are not written, so that Sphinx skips these files."""
     for name, make in PAGES.items():
         for file, text in make(folder):
             path = folder / name / file
@@ -32,9 +32,9 @@ def write(folder: Path) -> None:
 
 
 def _commands(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield a page for each command, with its help in lines of 100 characters."""
+    """Yield a page for each command of ``sptc``, with the help text in lines of 100 characters."""
     parsers = sorted(commands(command_parser()))
-    yield index("Commands", "The help text of each command.", (name.replace(" ", "-") for name, _ in parsers))
+    yield index("Commands", "The help text of each command of `sptc`.", (name.replace(" ", "-") for name, _ in parsers))
     for name, command in parsers:
         command.formatter_class = partial(command.formatter_class, width=100)
         description = command.description or ""
@@ -53,7 +53,7 @@ def _ports(folder: Path) -> Iterator[tuple[str, str]]:
             names.append(f"{preset}-{top}")
             text = printed("ports", "--preset", preset, "--top", top)
             yield f"{names[-1]}.md", f"# Ports of `{preset}`, top `{top}`\n\n```text\n{text}```\n"
-    words = "The pages list every field of the Verilog ports. `sptc ports` prints the same list for your own datapaths."
+    words = "The pages list every field of the Verilog ports. `sptc ports` prints such a list for your own datapaths."
     yield index("Ports", words, names)
 
 
@@ -72,8 +72,8 @@ def _benchmarks(folder: Path) -> Iterator[tuple[str, str]]:
         for name, entry in results.items()
     ]
     words = (
-        "`python benchmarks/record.py` recorded these results. Each table names the date and the machine, and its "
-        "values hold for that machine. A ratio compares two measurements of one run. Another page "
+        "`python benchmarks/record.py` recorded the speeds on this page. Each table names date and machine, and its "
+        "values hold for this machine. A ratio compares two measurements of one run. Another page "
         "compares [areas, delays and energies](../area/index.md) in three cell libraries."
     )
     yield "index.md", "\n".join(["# Benchmarks", "", words, "", *parts])

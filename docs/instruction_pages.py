@@ -1,4 +1,4 @@
-"""Pages of the instructions: one for each operand layout, and an index with the name of every layout."""
+"""Pages of the instructions: one page for each operand layout, and an index with the name of every layout."""
 
 import re
 from collections import Counter, defaultdict
@@ -41,7 +41,7 @@ def layout_name(subject: Subject) -> str:
 
 
 def layouts() -> dict[str, list[Subject]]:
-    """Return the instructions by operand layout, those of `wgmma` and `tcgen05` only with the smallest N."""
+    """Return the instructions by operand layout. `wgmma` and `tcgen05` are included only with the smallest N."""
     result: dict[str, list[Subject]] = defaultdict(list)
     for subject in every_subject():
         i, opcode = subject.instruction, subject.opcode
@@ -60,7 +60,7 @@ def levels(subjects: Iterable[Subject], arch: str) -> str:
 
 
 def instruction_pages(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield a page for each operand layout, with its map and a list of all instructions that have this layout."""
+    """Yield a page for each operand layout, with a drawing of the layout and a list of the instructions with it."""
     every = layouts()
     drawn_by = max(
         path.stat().st_mtime
@@ -79,9 +79,9 @@ def instruction_pages(folder: Path) -> Iterator[tuple[str, str]]:
     for layout, name in names:
         sections[name].append(layout)
     words = (
-        "Each page shows an operand layout: a map with the lane, the register and the bits of every element, the "
+        "Each page shows an operand layout: a drawing with lane, register and bits of every element, the "
         "instructions that have this layout, and their [evidence labels](../../explanation/evidence.md). For `wgmma` "
-        "and `tcgen05`, the map shows the smallest N. A number after a label is the number of instructions "
+        "and `tcgen05`, the drawing shows the smallest N. A number after a label is the number of instructions "
         "with this label.\n\n"
     )
     words += "\n".join(f"## `{name}`\n\n{_section([every[one] for one in ones])}" for name, ones in sections.items())
@@ -89,18 +89,18 @@ def instruction_pages(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _rank(name: str) -> tuple[int, bool]:
-    """Return the sort key that orders the index by family, with sparse instructions before dense ones."""
+    """Return the sort key that orders the index by family, with sparse instructions before dense instructions."""
     families = ("mma", "wgmma", "tcgen05")
     return families.index(name.split(".")[0]), not name.endswith(".sp")
 
 
 def _shape(i: Instruction) -> str:
-    """Return M, N and K as text, with the letter N instead of a number if several N have the same layout."""
+    """Return M, N and K as text, with the letter N instead of a number if instructions of several N share a layout."""
     return f"m{i.m}n{i.n if i.family == 'mma' else 'N'}k{i.k}"
 
 
 def _types(members: Sequence[Subject], separator: str = "/") -> str:
-    """Return the element types of A and D as text; B has the same set of types as A within a layout."""
+    """Return the element types of A and D as text. Within a layout, B has the same set of types as A."""
     names_of = ({getattr(subject.instruction, one).name for subject in members} for one in "ad")
     a, d = (separator.join(name for name in FORMATS if name in names) for names in names_of)
     scales = dict.fromkeys(
@@ -117,12 +117,12 @@ def _structure(subject: Subject) -> str:
 
 
 def _columns(members: Sequence[Subject]) -> list[str]:
-    """Return the architectures that have at least one of the instructions, in the order of the table columns."""
+    """Return the architectures with at least one of the given instructions, in the order of the table columns."""
     return [arch for arch in ARCHITECTURE_COLUMNS if any(arch in one.instruction.architectures for one in members)]
 
 
 def _section(groups: Sequence[Sequence[Subject]]) -> str:
-    """Return the table of all layouts of an instruction, with types, sparsity and evidence labels."""
+    """Return the table of all operand layouts of an instruction, with types, sparsity and evidence labels."""
     columns = _columns([one for members in groups for one in members])
     rows = (
         (

@@ -1,4 +1,4 @@
-"""Page of the numerics: how each architecture sums the products of its instructions."""
+"""Page of the numerics: how each architecture sums the products of an instruction."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ __all__ = ["numerics_page"]
 
 _METHODS = {
     Method.FUSED: "L products and the accumulator are truncated F bits below the largest exponent, which is at least "
-    "e_zero. Their exact sum is rounded once.",
-    Method.GROUPED: "like *fused*, but every 16 products under the same block scales are summed exactly before "
-    "their sum is truncated.",
+    "e_zero. The exact sum of the truncated terms is rounded once.",
+    Method.GROUPED: "as in *fused*, but every 16 products under the same block scales are summed exactly before "
+    "the sum of the 16 products is truncated.",
     Method.EMULATED: "fp8 elements are converted to f16. A *fused* step with a zero accumulator sums the products of "
     "the even pairs of elements, a second step adds those of the odd pairs, and an IEEE addition adds the accumulator.",
     Method.INTEGER: "products and accumulator are summed exactly, and the sum is clamped or wrapped to s32 once.",
@@ -33,7 +33,7 @@ _ROUNDINGS = {
 
 
 def numerics_page(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the page with a table for each architecture. Architectures with equal tables share a table."""
+    """Yield the page of numerics, with a table for each architecture. Architectures with equal tables share a table."""
     rows: dict[str, dict[Numerics, list[Subject]]] = {arch: defaultdict(list) for arch in ARCHITECTURE_COLUMNS}
     for subject in every_subject():
         for arch in subject.instruction.architectures:
@@ -54,7 +54,7 @@ def numerics_page(folder: Path) -> Iterator[tuple[str, str]]:
     yield (
         "index.md",
         "# Numerics\n\nThe tables state how each architecture sums the products of an instruction. [How a result is "
-        "formed](../../explanation/result.md) explains L, F and e_zero with an example. There are four methods:\n\n"
+        "formed](../../explanation/result.md) explains L, F and e_zero. Products are summed by one of four methods:\n\n"
         f"{methods}\n\n{sections}\n## Sources of the parameters\n\n{origins}\n\n"
         f"## Evidence labels\n\n{meanings}\n",
     )
@@ -63,7 +63,7 @@ def numerics_page(folder: Path) -> Iterator[tuple[str, str]]:
 def _instructions(subjects: Sequence[Subject]) -> str:
     """Return the families of instructions with equal numerics, with the PTX ``.kind`` of block-scaled families.
 
-    The types of A and D follow each family; B has the same types as A.
+    The types of A and D follow each family of instructions; B has the types of A.
     """
     names: dict[str, list[Instruction]] = defaultdict(list)
     for subject in subjects:
@@ -83,7 +83,7 @@ def _levels(subjects: Sequence[Subject], arch: str) -> str:
 
 
 def _sum(row: Numerics) -> str:
-    """Return the method of summation and its parameters as text."""
+    """Return the method of summation of some numerics, and its parameters, as text."""
     words = [f"{row.method.value}: L = {row.step}"]
     if row.method is not Method.INTEGER:
         words += [f"F = {row.alignment_bits}", f"e_zero = {row.zero_exponent}"]

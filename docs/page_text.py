@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def printed(*words: str) -> str:
-    """Return the text that an sptc command prints."""
+    """Return the text that a command of ``sptc`` prints."""
     with redirect_stdout(io.StringIO()) as output:
         status = main(words)
     assert status == 0, words
@@ -28,7 +28,7 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def index(title: str, words: str, names: Iterable[str], *, hidden: bool = False) -> tuple[str, str]:
-    """Return file name and text of the index page of a folder.
+    """Return the file name and the text of the index page of a folder.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Build the playground: ``python docs/playground.py FILE`` writes one HTML page that computes outputs with libsptc.
 
-libsptc is compiled to WebAssembly with emcc and stored inside the page, with the scripts, the style sheet and a table
-of all instructions: the page loads no other file. Without emcc, the page consists of one sentence.
+emcc compiles libsptc to WebAssembly. The HTML page contains libsptc, the scripts, the style sheet and a table of all
+instructions, and loads no other file. Without emcc, the page consists of one sentence.
 """
 
 import base64
@@ -29,7 +29,7 @@ from sptc.native.tables import header
 
 __all__ = ["LEFT_OUT", "NAME", "catalogue", "instructions", "page", "write"]
 
-#: Name of the page in the site.
+#: Name of the HTML page in the web site.
 NAME = "playground.html"
 #: Sentence that replaces the playground, and is printed, if emcc is not installed.
 LEFT_OUT = (
@@ -38,7 +38,7 @@ LEFT_OUT = (
 )
 _FOLDER = Path(__file__).with_suffix("")
 _SCRIPTS = ("exact.js", "trace.js", "library.js", "page.js")
-#: Functions of libsptc that the page calls.
+#: Functions of libsptc that the scripts of the page call.
 _EXPORTS = ("malloc", "free", "sptc_open", "sptc_close", "sptc_last_error", "sptc_multiply")
 _OPTIONS = (
     "-std=c++17", "-O2", "-msimd128", "-fwasm-exceptions", "-ffp-contract=off",
@@ -49,7 +49,7 @@ _OPTIONS = (
 
 
 def instructions() -> dict[str, Instruction]:
-    """Return one instruction for each combination of properties except M and N, as these do not change one output."""
+    """Return one instruction for each combination of properties except M and N, which do not affect an output."""
     first: dict[Instruction, Subject] = {}
     for subject in every_subject():
         first.setdefault(replace(subject.instruction, m=0, n=0), subject)
@@ -57,7 +57,7 @@ def instructions() -> dict[str, Instruction]:
 
 
 def catalogue() -> dict[str, Any]:
-    """Return the tables that the scripts of the page read, as JSON data."""
+    """Return the tables that the scripts of the playground read, as JSON data."""
     tables = []
     rows = []
     for text, i in instructions().items():
@@ -109,7 +109,7 @@ def _rule(name: str) -> dict[str, Any]:
 
 
 def _library(emcc: str) -> bytes:
-    """Return libsptc as WebAssembly, without threads and with portable kernels, compiled by emcc or from the cache."""
+    """Return libsptc as WebAssembly, with portable code and without threads, compiled by emcc or from the cache."""
     tables = header()
     digest = hashlib.sha256(repr((tables, _OPTIONS, Path(emcc).stat().st_mtime_ns)).encode())
     for path in sorted([*SOURCES.glob("src/*"), *SOURCES.glob("include/*")]):
@@ -128,7 +128,7 @@ def _library(emcc: str) -> bytes:
 
 
 def page(emcc: str) -> str:
-    """Return the HTML of the page, with libsptc compiled by the given emcc."""
+    """Return the HTML text of the playground, with libsptc compiled by the given emcc."""
     environment = Environment(
         loader=FileSystemLoader(_FOLDER), undefined=StrictUndefined, trim_blocks=True, autoescape=False
     )
@@ -141,7 +141,7 @@ def page(emcc: str) -> str:
 
 
 def write(path: Path) -> None:
-    """Write the playground, or, without emcc, a page that states in one sentence why the playground is missing."""
+    """Write the playground. If emcc is missing, write a page with a sentence that names the missing compiler."""
     emcc = shutil.which("emcc")
     if not emcc:
         print(LEFT_OUT, file=sys.stderr)

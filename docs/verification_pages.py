@@ -15,7 +15,7 @@ from sptc.sim.benches.settings import TOPS
 __all__ = ["figures", "verification_pages"]
 
 _VERDICTS = ("faults", "killed", "equivalent", "told apart", "undecided")
-#: Parts of the hardware in which faults are injected, each with a description.
+#: Parts of the hardware into which faults are injected, each with a description.
 _PARTS = {
     "components": "components of a dot-product unit, each by itself",
     "row": "one dot-product unit with its metadata decoder",
@@ -40,7 +40,7 @@ def _campaigns() -> list[Any]:
 
 
 def _faults() -> list[Any]:
-    """Return a record of injected faults for each datapath and part of the hardware."""
+    """Return a record of the injected faults of each datapath and each part of the hardware."""
     records: list[Any] = _record("benchmarks", "faults.json")
     return records
 
@@ -50,7 +50,7 @@ def _fault_sums() -> dict[str, int]:
 
 
 def figures(folder: str) -> list[tuple[str, str, str]]:
-    """Return the totals of the verification, each with a description and a link to a page in `folder`."""
+    """Return the totals of the verification, each total with a description and a link to a page in `folder`."""
     totals = [record["total"] for record in _campaigns()]
     outputs, wrong = (sum(total[name] for total in totals) for name in ("outputs", "mismatches"))
     gpus = ", ".join(dict.fromkeys(record["gpu"] for record in _campaigns()))
@@ -78,7 +78,7 @@ def figures(folder: str) -> list[tuple[str, str, str]]:
 
 
 def verification_pages(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield file name and text of each page about the verification, of the index, and of a file with totals."""
+    """Yield file name and text of each page about the verification, of their index, and of a file with totals."""
     yield "proofs.md", _proofs()
     yield "regression.md", _regression()
     yield "planted.md", _planted()
@@ -117,7 +117,7 @@ def _proofs() -> str:
         f"## {topic}\n\n" + "".join(f"* `{name}`: {escaped(statement)}\n" for name, statement in members)
         for topic, members in topics.items()
     )
-    return f"# Proved properties\n\n`sptc prove` proves these properties for every datapath.\n\n{proofs}"
+    return f"# Proved properties\n\n`sptc prove` proves these hardware properties for every datapath.\n\n{proofs}"
 
 
 def _tested() -> list[Any]:
@@ -135,7 +135,7 @@ def _regression() -> str:
         "# Results of the regression\n\n"
         f"The record of the regression contains {len(done)} of {len(_record('tests', 'regression.json'))} test files: "
         f"{sum(e['passed'] for e in done)} tests passed, in {sum(e['seconds'] for e in done) / 60:.0f} minutes of one "
-        "core. The table gives the result of each file when it last passed, possibly with other sources; "
+        "core. The table gives the result of each test file when the file last passed, possibly with other sources; "
         f"`make regression` tests the present sources.\n\n{rows}\n"
         + ("## Skipped\n\n" + "\n".join(skipped) + "\n" if skipped else "")
     )
@@ -144,8 +144,8 @@ def _regression() -> str:
 def _planted() -> str:
     rows = ((f"`{name}`", f"`{one['test']}`") for name, one in _record("tests", "planted", "found.json").items())
     return (
-        "# Planted faults\n\nThe table lists faults planted in the sources, and the first test that detects each "
-        f"fault.\n\n{table(['fault', 'test that detects the fault'], rows)}"
+        "# Planted faults\n\nThe table lists deliberate faults planted in the sources, and the first test that detects "
+        f"each fault.\n\n{table(['fault', 'test that detects the fault'], rows)}"
     )
 
 
@@ -159,10 +159,10 @@ def _injected() -> str:
         f"area. {sums['equivalent']:,} faults are *equivalent*: a prover shows that they change no observed output. "
         f"The vectors of the benches detect {sums['killed']:,} of the other {changing:,} faults (*killed*), which is "
         f"{sums['killed'] / changing:.2%}. For {sums['told apart']:,} faults, only the prover finds a difference "
-        f"(*told apart*), and {sums['undecided']:,} faults are *undecided*: the prover neither proves them equivalent "
-        "nor finds a difference.\n\n"
-        "A row of the second table gives the faults in one part of the hardware of one datapath, with the date and the "
-        "seed of the draw. After a change of a part or of its vectors, new faults are drawn for this part."
+        f"(*told apart*), and {sums['undecided']:,} faults are *undecided*: the prover neither proves that a fault "
+        "changes no output, nor finds a difference.\n\n"
+        "A row of the second table gives the injected faults in one part of the hardware of one datapath, with the "
+        "date and the seed of the draw. After a change of a part or of its vectors, new faults are drawn for this part."
         "\n\n"
         + table(["part", "hardware"], ((f"`{part}`", _PARTS[part]) for part in TOPS))
         + "\n"
@@ -195,7 +195,7 @@ def _silicon() -> str:
         "# Comparisons with GPUs\n\n`sptc gpu verify` compared a GPU with the golden model on seeded operands of every "
         "distribution, with legal and with undefined metadata:\n\n"
         + table(["date", "GPU", "instructions", "outputs", "outputs that differ"], campaigns)
-        + "\n`sptc run` replays these recordings on the golden model, the hardware and the C++ library:\n\n"
+        + "\n`sptc run` replays the following recordings on the golden model, the hardware and the C++ library:\n\n"
         + table(["architecture", "form", "files", "instructions"], recorded)
         + "\n[Evidence for the models](../../explanation/evidence.md) describes the evidence labels.\n"
     )

@@ -16,7 +16,7 @@ function truncated(m, e) {
   return m < 0n ? -kept : kept;
 }
 
-/** Rounds m * 2**e to `fractionBits` fraction bits; returns the magnitude q * 2**last as {q, last}. */
+/** Rounds m * 2**e to `fractionBits` fraction bits. Returns the magnitude of the result, q * 2**last, as {q, last}. */
 function rounded(m, e, fractionBits, leastExponent, toNearest) {
   const last = Math.max(m === 0n ? leastExponent : bitLength(m) - 1 + e, leastExponent) - fractionBits;
   const down = BigInt(Math.max(last - e, 0));
@@ -37,7 +37,7 @@ function exactly(number) {
 
 /**
  * Decodes a code in its container to {m, e, exponent, special, number}. The exponent is that of the significand, which
- * is not normalised. `special` is NaN or an infinity, else undefined; m is then 0.
+ * is not normalised. For NaN and infinities, m is 0 and `special` is the value; for numbers, `special` is undefined.
  */
 function decode(code, format, lowBit = 0) {
   const raw = Math.floor(code / 2 ** lowBit) % 2 ** format.bits;
@@ -58,7 +58,7 @@ function decode(code, format, lowBit = 0) {
   return { m: BigInt(signed), e, exponent, special, number: signed * 2 ** e };
 }
 
-/** Rounds a number to the nearest code of a format, in its container; returns null if the format has no such number. */
+/** Rounds a number to the nearest code of a format, in its container. Returns null if no code fits. */
 function encode(number, format, lowBit = 0) {
   const code = encodeRaw(number, format);
   return code === null ? null : code * 2 ** lowBit;
@@ -90,8 +90,8 @@ function encodeRaw(number, format) {
 const hexadecimal = (code, bits) => code.toString(16).padStart(Math.ceil(bits / 4), "0");
 
 /**
- * Returns the exact decimal of a code of up to 8 bits, else the shortest decimal that is rounded to the code. A code to
- * which no decimal is rounded is returned as a hexadecimal number.
+ * Returns a code as text: the exact decimal if the code has up to 8 bits, or the shortest decimal that is rounded to
+ * the code. If no decimal is rounded to the code, the text is a hexadecimal number.
  */
 function spell(code, format, lowBit, container) {
   const { number } = decode(code, format, lowBit);
@@ -104,7 +104,7 @@ function spell(code, format, lowBit, container) {
   return parse(text, format, lowBit, container) === code ? text : `0x${hexadecimal(code, container)}`;
 }
 
-/** Parses a number, which is rounded to the nearest code, or a code such as 0x3c00; returns null for invalid text. */
+/** Parses a number, which is rounded to the nearest code, or a code such as 0x3c00. Returns null for invalid text. */
 function parse(text, format, lowBit, container) {
   const word = text.trim().toLowerCase();
   if (/^0x[0-9a-f]+$/.test(word)) return Number(word) < 2 ** container ? Number(word) : null;

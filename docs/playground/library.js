@@ -1,12 +1,12 @@
-// Calls libsptc, which is compiled to WebAssembly, through its C interface (sptc.h).
+// Calls the C interface (sptc.h) of libsptc, which is compiled to WebAssembly.
 "use strict";
 
 const SPTC_ABI = 1;
-/** Size of the C structure sptc_matrices in bytes, and offset of its first pointer, after four 64-bit integers. */
+/** Bytes of the C structure sptc_matrices, and offset of its first pointer, which follows four 64-bit integers. */
 const MATRICES_BYTES = 88, FIRST_POINTER = 32;
 
 class Library {
-  /** Loads the library from the bytes of the WebAssembly module. */
+  /** Loads libsptc from the bytes of the WebAssembly module. */
   constructor(bytes) {
     const unexpected = (status) => { throw new Error(`libsptc ended with status ${status}`); };
     const imports = {
@@ -17,7 +17,7 @@ class Library {
     this.c._initialize();
   }
 
-  /** Copies bytes to new memory of the library; returns the pointer, which `allocated` also receives. */
+  /** Copies bytes to new memory of libsptc. Returns the pointer to this memory, and appends it to `allocated`. */
   #copied(bytes, allocated) {
     const pointer = this.c.malloc(bytes.length || 1);
     allocated.push(pointer);
@@ -31,8 +31,8 @@ class Library {
   }
 
   /**
-   * Returns D of one output, as a code. Operands are those of trace(); element and result sizes are in bits. Throws an
-   * error with the message of the library if the library rejects the instruction.
+   * Returns D of one output, as a code. The operands have the form of those of trace(); element and result sizes are in
+   * bits. Throws an error with the message of libsptc if libsptc rejects the instruction.
    */
   multiply(text, arch, k, operands, elementBits, resultBits) {
     const allocated = [], { c } = this;

@@ -19,7 +19,7 @@ const FACETS = [
 const PAIRS = CATALOGUE.instructions.flatMap((i) => Object.keys(i.on).map((arch) => ({ i, arch })));
 const FIRST = { text: "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", arch: "sm_90" };
 
-/** Ways to fill the operands: functions of the random number generator that return a number for an element. */
+/** Functions that fill the operands: each returns a random number for an element. Null stands for random bits. */
 const uniform = (least, most) => least + Math.random() * (most - least);
 const sign = () => (Math.random() < 0.5 ? -1 : 1);
 const FILLINGS = {
@@ -52,8 +52,8 @@ const filled = (count, make) => Array.from({ length: count }, (_, place) => make
 const anyCode = (bits) => Math.floor(Math.random() * 2 ** bits);
 
 /**
- * Returns random operands. Unsigned formats get absolute values. A number that a format cannot represent is replaced by
- * a random code.
+ * Returns random operands of an instruction. Unsigned formats get absolute values. A random code replaces a number that
+ * a format cannot represent.
  */
 function fill(i, name) {
   const make = FILLINGS[name], rule = CATALOGUE.rules[i.rule], operands = {};
@@ -112,7 +112,7 @@ function table(heads, rows) {
   return element("div", { class: "wide" }, element("table", {}, head, element("tbody", {}, ...rows)));
 }
 
-/** Draws the selection lists. Each list offers only values that are possible after the selections before it. */
+/** Draws the selection lists. Each list offers only values that are possible after the selections in earlier lists. */
 function drawFacets() {
   let left = PAIRS;
   const fields = FACETS.map(([name, word], place) => {
@@ -128,7 +128,7 @@ function drawFacets() {
   get("facets").replaceChildren(...fields);
 }
 
-/** Changes one selection, and keeps each later selection for which an instruction still exists. */
+/** Changes the selection in one list, and keeps each selection in later lists for which an instruction exists. */
 function choose(pairs, place, text) {
   let left = pairs.filter(({ i, arch }) => FACETS[place][1](i, arch) === text);
   for (const [, word] of FACETS.slice(place + 1)) {
@@ -147,7 +147,7 @@ const text = (name, place) => {
   return name === "nibbles" ? code.toString(2).padStart(4, "0") : spell(code, format, low, bits);
 };
 
-/** Draws the field of one element of an operand. */
+/** Draws the input field of one element of an operand. */
 function field(name, place, classes, note) {
   const label = { nibbles: "nibble", scaleA: "scale of A", scaleB: "scale of B" }[name] ?? name.toUpperCase();
   const input = element("input", { value: text(name, place), "aria-label": `${label} ${place}`, spellcheck: "false" });
@@ -216,7 +216,7 @@ const decimal = (number) => String(Number.isSafeInteger(number) ? number : Numbe
 const withCode = (code, format) => `0x${hexadecimal(code, format.bits)} (${spellNumber(code, format)})`;
 const spellNumber = (code, format) => decimal(decode(code, format).number);
 
-/** Draws the bits of a term: the kept bits, and after a line up to sixteen of the truncated bits. */
+/** Draws the bits of a term: the kept bits, a vertical line, and up to sixteen of the truncated bits. */
 function bitsOf(kept, cut, width) {
   const isNegative = kept < 0n || cut < 0;
   let rest = Math.abs(cut), behind = "";
@@ -279,7 +279,7 @@ function compute() {
   const isSame = d === traced.d;
   get("verdict").className = isSame ? "good" : "bad";
   get("verdict").textContent = isSame ? "The steps below, which the page computes separately, give the same bits."
-    : `The steps below give ${withCode(traced.d, format)}. The page has a fault: please report its URL.`;
+    : `The steps below give ${withCode(traced.d, format)}. The page has a fault: please report the URL of the page.`;
   const steps = traced.steps.map((step, number) => drawStep(step, number, traced.steps.length));
   if (traced.added !== null) {
     const sum = `C ${withCode(traced.added, format)} is added under IEEE rules, rounded to nearest even: `;

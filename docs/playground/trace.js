@@ -1,11 +1,11 @@
 // Trace of one output: selected elements, products, alignment, sum and rounding of each step. Fields have the names and
-// meanings of sptc.verify.trace. The page compares the result with that of libsptc, which is computed separately.
+// meanings of sptc.verify.trace. The page compares the resulting D with the D that libsptc computes.
 "use strict";
 
 /** Number of products that share a block scale (method "grouped"), and exponent of the smallest normal f16. */
 const GROUP = 16, LEAST_F16 = -14;
 
-/** Returns {chunk, nibble, selected, b} for each stored element of A: `selected` is a row of B, and `b` its code. */
+/** Returns {chunk, nibble, selected, b} for each stored element of A. `selected` is a row of B; `b` is its code. */
 function select(instruction, mux, rules, operands) {
   const { stored, logical, rule } = instruction;
   if (!rule) return operands.b.map((b, row) => ({ chunk: null, nibble: null, selected: String(row), b }));
@@ -21,7 +21,7 @@ function select(instruction, mux, rules, operands) {
   });
 }
 
-/** For 1:2, the nibble selects the low and the high half of an element separately. Halves are counted from row 0. */
+/** For 1:2 sparsity, a nibble selects the low and the high half of an element of B separately, counted from row 0. */
 function spliced(chunk, indices, delivered, codes) {
   const halves = indices.map((index, side) => (delivered[side] ? 4 * chunk + index : null));
   const [low, high] = halves.map((half) => {
@@ -34,7 +34,7 @@ function spliced(chunk, indices, delivered, codes) {
   return { selected: whole ? String(halves[0] / 2) : names.join(" and "), b: low + high * 65536 };
 }
 
-/** Returns the elements of A in each step, in the order of the sum. */
+/** Returns the indices of the elements of A in each step, in the order of the steps. */
 function stepsOf(instruction, numerics) {
   const elements = Array.from({ length: instruction.rule ? instruction.k / 2 : instruction.k }, (_, place) => place);
   if (numerics.method === "integer") return [elements];
