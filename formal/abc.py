@@ -1,4 +1,4 @@
-"""Run ABC on designs with registers: unbounded proofs by property-directed reachability, and searches for covers."""
+"""Run the tool ABC on designs with registers: unbounded proofs of claims, and searches for cycles that reach covers."""
 
 import re
 from contextlib import suppress
@@ -15,9 +15,9 @@ _PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr; iprove"
 #: Limit, in seconds of processor time, of the ABC run that proves all claims together.
 _TOGETHER = 150
 #: ABC commands of two short runs. `bmc3` searches for a broken claim in the first cycles. `ind` checks whether the
-#: claims are inductive: they hold in the first two cycles, and in each cycle after one in which they hold. Inductive
-#: claims need no search. Both runs stop after a number of solver conflicts, so results do not depend on the load of the
-#: machine.
+#: claims are inductive: they hold in the first two cycles, and in each cycle that follows a cycle in which they hold.
+#: Inductive claims need no search for invariants. Both runs stop after a number of solver conflicts, so results do not
+#: depend on the load of the machine.
 _INDUCTION = "orpos; strash; lcorr; bmc3 -F 12 -C 20000; ind -F 2 -C 500000"
 _REACH = "strash; bmc3 -F {frames}; iprove"
 
@@ -61,7 +61,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
 
 
 def _broken_soon(folder: Path, claims: range, seconds: float | None) -> int | None:
-    """Return after how many cycles a claim breaks in a short run, or None if all claims are inductive."""
+    """Return the number of cycles after which a short ABC run breaks a claim, or None if all claims are inductive."""
     text = _run(folder, f"cone -O {claims.start} -R {len(claims)}; {_INDUCTION}", seconds)
     cycles = _cycles(text)
     if cycles is None and not (_unset_frames(text) >= 2 and "Networks are equivalent" in text):
@@ -78,9 +78,10 @@ def _broken_after(folder: Path, claims: range, seconds: float | None) -> int | N
 
 
 def reached_after(folder: Path, output: int, cycles: int, seconds: float | None) -> int | None:
-    """Return after how many cycles (at most `cycles`) an output of the graph can be 1, or None if it stays 0.
+    """Search up to `cycles` cycles for a cycle in which an output of the and-inverter graph can be 1.
 
-    Raise an `UndecidedError` if the time limit was reached.
+    Return the number of this cycle, counted from 1, or None if the output stays 0. Raise an `UndecidedError` if the
+    time limit was reached.
     """
     text = _run(folder, f"cone -O {output}; " + _REACH.format(frames=cycles), seconds)
     reached = _cycles(text)
@@ -90,13 +91,13 @@ def reached_after(folder: Path, output: int, cycles: int, seconds: float | None)
 
 
 def _unset_frames(text: str) -> int:
-    """Return the number of cycles for which ABC proved that all outputs of the graph are 0."""
+    """Return the number of cycles for which ABC proved that all outputs of the and-inverter graph are 0."""
     unset = re.search(r"No output asserted in (\d+) frames", text)
     return int(unset.group(1)) if unset else 0
 
 
 def _cycles(text: str) -> int | None:
-    """Return the number (from 1) of the cycle in which ABC found an output that is 1, or None without such a cycle."""
+    """Return the number (from 1) of the cycle in which ABC found an output that is 1, or None if all outputs stay 0."""
     asserted = re.search(r"was asserted in frame (\d+)", text)
     if asserted:
         return int(asserted.group(1)) + 1

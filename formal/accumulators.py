@@ -18,15 +18,15 @@ from .streams import Flow, constant, offered
 __all__ = ["ACCUMULATORS"]
 
 ACCUMULATORS = Topic("accumulators")
-#: Maximum number of panels whose accumulators wait for multiplication, as in the hardware, and maximum number of panels
-#: in the arrays, which is lower than in the hardware.
+#: Limits of the model. `_KEPT`: panels (eight columns of D) whose accumulators were read and wait for multiplication,
+#: as in the hardware. `_INSIDE`: panels in the arrays of dot-product units, fewer than in the hardware.
 _KEPT, _INSIDE = 2, 1
-#: Maximum number of panels with outstanding results.
+#: Maximum number of panels (eight columns of D) whose results are outstanding.
 _DUE = _KEPT + _INSIDE
 
 
-#: Number of cycles within which every cover is reached: accumulators of two panels are read, and
-#: their results are written.
+#: Upper bound on the cycles needed to reach every cover condition: the time in which the accumulators of two panels of
+#: D are read, and the results of these panels are written.
 _CYCLES = 12
 
 
@@ -34,17 +34,17 @@ _CYCLES = 12
 def _contents(h: Harness) -> None:
     """Accumulators are delivered in request order, without loss or repetition, with the data read for each request.
 
-    Requests that read no accumulators are not covered.
+    The proof does not cover requests that read no accumulators.
     """
     reset = h.clocked()
-    # 16 lanes of memory suffice, because all lanes have the same wiring.
+    # One array, with 16 lanes of tensor memory, suffices, because all lanes have the same wiring.
     store = h.add("store", Accumulators(1, _INSIDE))
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
     h.m.d.comb += store.o.valid.eq(h.free("o_valid"))
-    # Only the upper half of the memory contains ones. The marked request reads from the upper half, and all other
-    # requests read from the lower half. A one in a delivered panel therefore identifies the marked request.
+    # Only the upper half of the columns of tensor memory contains ones. The marked request reads from the upper half,
+    # and all other requests read from the lower half. A one in a delivered panel thus identifies the marked request.
     hit = Signal(reset_less=True, name="hit")
     h.assume(~flow.accepts | (request.add & (request.column[-1] == flow.marks)))
     h.m.d.sync += hit.eq(Mux(memory.read, memory.read_column[-1], h.free("noise")))
@@ -56,11 +56,11 @@ def _contents(h: Harness) -> None:
 
 @ACCUMULATORS.property("order", once, cycles=_CYCLES)
 def _order(h: Harness) -> None:
-    """Every result is written to the columns of its request, and no column is read while its result is outstanding.
+    """Every result is written to the columns of its request. No column with an outstanding result is read.
 
-    Results are accepted in every cycle, and every read has the column number of its request. Assumed is what the proof
-    ``warp.order`` shows about an array: it returns no result without a panel, and accepts no panel while it is full,
-    except in the cycle in which another panel leaves.
+    Results are accepted in every cycle, and every read has the column number of its request. The proof assumes
+    properties of an array that ``warp.order`` proves: the array returns no result without a panel, and accepts no panel
+    while it is full, except in the cycle in which another panel leaves.
     """
     reset = h.clocked()
     store = h.add("store", opened(Accumulators(1, _INSIDE)))
@@ -72,7 +72,7 @@ def _order(h: Harness) -> None:
     marks = h.named("marks", h.free("mark") & accepts & ~marked)
     column = constant(h, "marked_column", COLUMN_BITS)
     h.assume(~marks | (request.column == column))
-    # Drive the arrays: a result may arrive in any cycle in which a panel is in the arrays.
+    # Model the arrays of dot-product units: a result may arrive in any cycle in which a panel is in the arrays.
     due, inside = Signal(range(_DUE + 2), name="due"), Signal(range(_INSIDE + 1), name="inside")
     writes = h.named("writes", h.free("result") & (inside != 0) & ~reset)
     room = (inside != _INSIDE) | writes
@@ -105,5 +105,5 @@ def _order(h: Harness) -> None:
 
 
 def _overlap(a: Value, b: Value) -> Value:
-    """Return whether columns `a` to `a` + 7 overlap columns `b` to `b` + 7: whether they include `b` or `b` + 7."""
+    """Return whether columns `a` to `a` + 7 overlap columns `b` to `b` + 7, that is, include `b` or `b` + 7."""
     return Cat((a + i)[:COLUMN_BITS] == (b + j)[:COLUMN_BITS] for i in range(COLUMNS) for j in (0, COLUMNS - 1)).any()

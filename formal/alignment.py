@@ -37,12 +37,13 @@ _INTEGER_EXPONENT = 2
 
 
 def _shifters(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield the arguments of :class:`AlignmentShifter` for products, for the accumulator and for scaled groups."""
+    """Yield constructor arguments of :class:`AlignmentShifter`, for products, the accumulator and scaled groups."""
     for slot in range(float_slots(config)):
         floats = [element for element in config.elements_of_slot(slot) if not element.fixed_point]
-        # Products are below four, so they have two bits above the binary point.
+        # Products of two significands are below four, so they have two bits above the binary point.
         reach = max(kept_bits(config, element) for element in floats) + 2
-        # A shift by `farthest` or more shifts out every bit of a product, so the shift amount needs no more bits.
+        # A shift by `farthest` or more shifts out every bit of a product. The shift amount therefore needs only as many
+        # bits as `farthest`.
         farthest = max(map(_largest_exponent, floats)) + reach
         distance_bits = min(farthest.bit_length(), PRODUCT_EXPONENT.width)
         yield product_bits(config, slot) - 1, product_place(config, slot), distance_bits, reach
@@ -90,13 +91,13 @@ def _truncated(value: Value, place: int, shift_amount: Value) -> Value:
 
 
 def _signed_term(group: ProductGroup, shift_amount: Value, place: int) -> Value:
-    """Return a scaled group as a signed integer, shifted right by `shift_amount` and truncated toward zero."""
+    """Return the scaled sum of a group of products, shifted right by `shift_amount` and truncated toward zero."""
     kept = _truncated(group.magnitude, place, shift_amount)
     return Mux(group.sign, -kept, kept)
 
 
 def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list[ProductGroup]) -> Value:
-    """Return 1 if group parts are truncated separately: with ue4m3 scales, if some exponent exceeds that of c."""
+    """Return 1 if parts of groups are truncated separately: with ue4m3 scales, if a group's exponent exceeds C's."""
     c_exponent = stage.i.c_grid_exponent + c_excess_bits(config)
     pairs = zip(product_groups, stage.i.group_exponents, strict=True)
     larger = Cat(group.participates & (group.exponent + exponent > c_exponent) for group, exponent in pairs).any()
@@ -106,7 +107,7 @@ def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list
 def _group_of(
     h: Harness, config: CoreConfig, stage: AlignStage, index: int, first: int = 0, count: int = BLOCK_GROUP
 ) -> ProductGroup:
-    """Instantiate the sum of a group, or of `count` of its products, and connect it to the align stage's inputs."""
+    """Instantiate a component that sums `count` products of a group, and connect it to the align stage's inputs."""
     name, begin = f"group{index}_{first}_{count}", index * BLOCK_GROUP + first
     group, slots = h.add(name, ProductGroup(config, count)), range(begin, begin + count)
     if scales_groups(config):  # only products of floats have separate signs
@@ -122,12 +123,12 @@ def _group_of(
 
 @ALIGNMENT.property("terms", kinds)
 def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
-    """The align stage truncates every product, scaled group and the accumulator toward zero at 2**(E - F).
+    """The align stage truncates every product, every scaled group and the accumulator toward zero at 2**(E - F).
 
-    Products may have any value below four, and the largest exponent E may have any value that is not below the
-    exponents of the products. Integers are not shifted. In steps whose products are summed in groups, single products
-    are not added. A datapath that can truncate parts of groups separately does this if the exponent of a product is
-    larger than that of the accumulator. E then does not include the accumulator.
+    F is the number of alignment bits. Products may have any value below four, and the largest exponent E may have any
+    value that is not below the exponents of the products. Integers are not shifted. In steps whose products are summed
+    in groups, single products are not added. A datapath that can truncate parts of groups separately does this if the
+    exponent of a product is larger than that of the accumulator. In this case, E does not include the accumulator.
     """
     elements = [Element.parse(word) for word in words]
     stage = _free_align_stage(h, config, elements)
@@ -155,7 +156,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
 
 
 def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -> AlignStage:
-    """Return an align stage with free inputs. Products are below four, and the element format is one of `elements`."""
+    """Return an align stage with free inputs: products below four, and any element format in `elements`."""
     element = elements[0]
     stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
     i = stage.i
@@ -170,7 +171,7 @@ def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -
     for slot in range(config.slots_of(element)):
         if element.fixed_point:
             shape = signed(product_bits(config, slot))
-        else:  # products of floats are below four
+        else:  # products of float significands are below four
             shape = unsigned(kept_bits(config, element) - product_place(config, slot) + 2)
         h.m.d.comb += i.significands[slot].eq(h.free(f"product{slot}", shape))
     return stage
@@ -181,7 +182,7 @@ def _claim_groups(
 ) -> tuple[Value, list[ProductGroup], Value]:
     """Claim that the align stage outputs the right terms for groups of products.
 
-    Return the largest exponent of all terms, the groups, and whether their parts are truncated separately.
+    Return the largest exponent of all terms, the groups, and whether the parts of the groups are truncated separately.
     """
     i, addends = stage.i, stage.o.addends
     count = config.slots_of(element) // BLOCK_GROUP if element.container_bits == 4 else 0
@@ -192,7 +193,8 @@ def _claim_groups(
         h.assume((i.e_max >= -GROUP_LIMIT) & (i.e_max < GROUP_LIMIT))
         place = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
         if parts(config) > 1:
-            # Assume limits that the outputs of the multiply stage keep, as the property `alignment.e_max` proves.
+            # Assume limits of the align stage's inputs. The property `alignment.e_max` proves that the outputs of the
+            # multiply stage keep these limits.
             h.assume(i.c_grid_exponent >= -GROUP_LIMIT)
             h.assume(Cat(exponent <= LARGEST_PACKED_EXPONENT for exponent in i.group_exponents).all())
             separate = h.named("separate", _truncates_parts(config, stage, product_groups))

@@ -1,4 +1,4 @@
-"""Catalogue of all properties, in the order of the datapath."""
+"""Catalogue of all proved properties of the hardware, in the order of the datapath."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -18,11 +18,11 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tcgen05_streams import TCGEN05  # tcgen05_streams.py imports tcgen05.py, so its properties are included
+from .tcgen05_streams import TCGEN05  # includes the properties of tcgen05.py, which tcgen05_streams.py imports
 from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .warpgroup import WGMMA  # warpgroup.py imports wgmma.py, so the properties of wgmma.py are included
+from .warpgroup import WGMMA  # includes the properties of wgmma.py, which warpgroup.py imports
 
 __all__ = ["PROPERTIES", "chosen"]
 
@@ -41,7 +41,7 @@ def chosen(words: Sequence[str]) -> list[Property]:
     for word in words:
         if word.endswith((".v", ".sv")):
             raise Error(
-                f"{word!r} is no property: prove takes names of properties of sptc's own hardware, and no Verilog files"
+                f"{word!r} is not a property: `sptc prove` takes properties of sptc's own hardware, not Verilog files"
             )
         if word not in names and word not in topics:
             near = get_close_matches(word, [*names, *topics], 1)

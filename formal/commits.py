@@ -1,4 +1,4 @@
-"""Proofs about commit groups: each completes neither early nor late, and the count of pending groups is right."""
+"""Proofs about commit groups: no group completes early or late, and the count of pending groups is right."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from .ring import claim_ring
 __all__ = ["COMMITS"]
 
 COMMITS = Topic("commits")
-#: Maximum number of instructions that are issued and not completely multiplied. It equals the number of instruction
-#: slots.
+#: Maximum number of instructions that are issued and not yet completely multiplied: one for each instruction slot of
+#: the hardware.
 _ISSUED = 2
 _IN_FLIGHT = 2
 #: Maximum number of pending commit groups.
@@ -22,15 +22,16 @@ _GROUPS = 8
 _BITS = 4
 
 
-# Every cover is reached within twelve cycles: two instructions are issued, multiplied and delivered, with a commit
-# after each instruction.
+# Upper bound on the cycles needed to reach every cover condition: the time in which two instructions are issued,
+# multiplied and delivered, with a commit after each instruction.
 @COMMITS.property("order", once, cycles=12)
 def _order(h: Harness) -> None:
     """A commit group does not complete before all instructions that precede its commit have completed.
 
-    After that, it finishes in the first cycle in which it is the oldest group. If all instructions have completed, one
-    group finishes in each cycle, so every wait for groups ends, and so does the wait of a commit while too many groups
-    are pending. Instructions are issued, multiplied and delivered in order, with any number of idle cycles between.
+    After that, the group finishes in the first cycle in which it is the oldest pending group. If all instructions have
+    completed, one group finishes in each cycle. Every wait for groups therefore ends, and so does the wait of a commit
+    while too many groups are pending. Instructions are issued, multiplied and delivered in order, with any number of
+    idle cycles between them.
     """
     reset = h.clocked()
     commits = h.add("commits", opened(Commits(_IN_FLIGHT)))
@@ -54,8 +55,8 @@ def _order(h: Harness) -> None:
         ends.eq((ends | (last << inside)) >> delivered),
     ]
     inside_ends = sum(ends[place] for place in range(_IN_FLIGHT))
-    # Number of unfinished instructions, and number of those for which the marked commit group waits. The second number
-    # goes on to negative numbers if further instructions finish.
+    # `open_ones` is the number of unfinished instructions. `awaited` is the number of instructions for which the marked
+    # commit group still waits. If later instructions finish too, `awaited` becomes negative.
     finishes = h.named("finishes", delivered & ends[0])
     open_ones, awaited = Signal(3, name="open"), Signal(signed(_BITS), name="awaited")
     groups, ahead = Signal(range(_GROUPS + 1), name="groups"), Signal(range(_GROUPS + 1), name="ahead")
@@ -88,9 +89,9 @@ def _order(h: Harness) -> None:
 
 
 def _claim_groups(h: Harness, commits: Any, groups: Value, open_ones: Value) -> list[Value]:
-    """Claim order and bounds of the stored numbers of groups. Return for how many instructions each group waits.
+    """Claim order and bounds of the numbers stored for commit groups. Return how many instructions each group awaits.
 
-    A negative number of instructions is the number of those that completed although the group does not wait for them.
+    A negative result counts later instructions that have completed, although the group does not wait for them.
     """
     entry = claim_ring(h, "groups", commits.parts.groups, groups)
     completed = commits.signal("completed")

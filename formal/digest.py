@@ -1,4 +1,4 @@
-"""Digest of a proof problem: the netlist that claims, covers and assumptions depend on, without names."""
+"""Digest of a proof problem: a hash of the netlist on which claims, covers and assumptions depend, without names."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ def problem_digest(harness: Harness) -> str:
 
 @dataclass
 class _Walk:
-    """Numbers the cells of a netlist in the order of a walk from the claims, and hashes them.
+    """Walk over a netlist from its claims, which numbers the cells in the order of the walk and hashes them.
 
     With `any_state`, registers of components begin with any value, and registers of the harness begin with their
     initial values. The digest therefore includes, for each register, whether it belongs to the harness.
@@ -50,7 +50,7 @@ class _Walk:
     digest: Any = field(default_factory=hashlib.sha256)
 
     def enter(self, row: list[Any]) -> None:
-        """Hash a row of values, in which nets are replaced by cell and bit numbers."""
+        """Hash a list of values, in which each net is replaced by its cell number and bit number."""
         self.digest.update(repr(self._plain(row)).encode())
 
     def finish(self) -> str:
@@ -58,7 +58,7 @@ class _Walk:
         while self.pending:
             cell = self.cells[self.pending.pop()]
             if not isinstance(cell, _COMPARED):
-                raise TypeError(f"a netlist with a cell {type(cell).__name__} has no digest")
+                raise TypeError(f"a netlist with a cell of type {type(cell).__name__} has no digest")
             kept = self.any_state and isinstance(cell, _nir.FlipFlop) and cell.module_idx == 0
             fields = [value for name, value in vars(cell).items() if name not in _UNIMPORTANT]
             self.enter([type(cell).__name__, kept, *fields])
@@ -75,7 +75,7 @@ class _Walk:
         return value
 
     def _number(self, net: Any) -> tuple[int, int] | str:
-        """Return a net's constant, or the numbers of its driving cell and output bit. A free bit counts as a cell."""
+        """Return the value of a constant net, or the numbers of the driving cell (or free bit) and its output bit."""
         if net.is_const:
             return str(net.const)
         is_free = net.cell == 0

@@ -1,4 +1,4 @@
-"""Evaluate a graph for every assignment of its inputs, 64 in parallel. SMT solvers would be slow for multipliers."""
+"""Evaluate an and-inverter graph for every assignment of its inputs, since SMT solvers are slow for multipliers."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 __all__ = ["first_violation"]
 
 _INPUT_LIMIT = 24
-#: Values of the six lowest inputs in a 64-bit word, which has one bit for each of 64 assignments.
+#: For each of the six lowest inputs, a 64-bit word whose bit n is the value of the input in assignment n.
 _PATTERNS = [sum(1 << bit for bit in range(64) if bit >> place & 1) for place in range(6)]
 _WORDS = 1 << 12  # number of 64-bit words, each with 64 assignments, that are evaluated together
 
 
 def first_violation(path: Path) -> dict[str, int] | None:
-    """Return the first assignment of inputs that breaks a claim of a graph without registers, or None if none does.
+    """Return the first input assignment that breaks a claim of a graph without registers, or None if no claim breaks.
 
     The graph is an and-inverter graph in ASCII AIGER; its bad states are broken claims.
     """

@@ -1,4 +1,4 @@
-"""Proofs about the largest exponent of a step, e_max."""
+"""Proofs about e_max, the largest exponent of the terms that a step (one cycle of a dot-product unit) adds up."""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,11 +33,11 @@ from .rounding import headrooms
 __all__ = ["ALIGNMENT", "DISTANCE_BITS", "GROUP_LIMIT", "PRODUCT_EXPONENT", "kinds", "scales_groups"]
 
 ALIGNMENT = Topic("alignment")
-#: Shape of a sum of the biased exponents of two elements.
+#: Signal shape of the sum of the biased exponents of two elements.
 PRODUCT_EXPONENT = unsigned(EXPONENT_BITS + 1)
 #: Width in bits of the difference between the largest exponent and the exponent of any term.
 DISTANCE_BITS = ALIGNED_EXPONENT.width - 1
-#: Limit of the magnitude of e_max in a step of packed e2m1, before the scaled groups are included.
+#: Limit of the magnitude of e_max in a step of packed e2m1, before e_max includes the exponents of the scaled groups.
 GROUP_LIMIT = 256
 _UE8M0_BIAS = 127
 _RESULTS = FORMATS["f16"], FORMATS["f32"]
@@ -49,9 +49,10 @@ def scales_groups(config: CoreConfig) -> bool:
 
 
 def _exponents(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield the number, width and signedness of the inputs of each tree that finds a maximum.
+    """Yield the number, width and signedness of the inputs of each comparator tree that finds a largest exponent.
 
-    One tree takes the products, one the accumulator and e_zero (the lower limit of e_max), one e_max and scaled groups.
+    One tree compares the products, one the accumulator with e_zero (the lower limit of e_max), and one compares e_max
+    with the scaled groups.
     """
     if float_slots(config):
         yield float_slots(config), PRODUCT_EXPONENT.width, "unsigned"
@@ -63,7 +64,7 @@ def _exponents(config: CoreConfig) -> Iterator[Parameters]:
 
 @ALIGNMENT.property("maximum", _exponents)
 def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
-    """The maximum tree returns the largest exponent: no input is larger, and at least one input is equal."""
+    """The maximum tree outputs the largest exponent: no input exceeds the output, and at least one input equals it."""
     shape = Shape(bits, signed=sign == "signed")
     exponents = [h.free(f"exponent{index}", shape) for index in range(count)]
     tree = h.add("tree", MaxExponent(count, shape))
@@ -76,7 +77,7 @@ def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
 
 
 def kinds(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield the datapath once for each set of its element formats that instructions can multiply by one another."""
+    """Yield the datapath with each set of its element formats that instructions can multiply by one another."""
     sets: dict[object, list[str]] = {}
     for element in config.elements:
         sets.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))
@@ -169,12 +170,12 @@ class _Stage:
 
 @ALIGNMENT.property("e_max", kinds)
 def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
-    """The multiply stage finds E, the largest exponent of nonzero products and accumulator, or e_zero if it is larger.
+    """The multiply stage finds E, the largest exponent of the nonzero products, the nonzero accumulator and e_zero.
 
-    None of these exponents is larger than E, and at least one is equal. The distances of E from the exponents of the
-    accumulator and of the smallest normal number are right, and fit the widths of their signals. The exponent of a zero
-    product is zero. The stage flags products and accumulators that are NaN or infinite, and scales that are NaN. All of
-    this holds for every encoding of the operands.
+    None of these exponents is larger than E, and at least one of them equals E. The distances of E from the exponents
+    of the accumulator and of the smallest normal number are right, and fit the widths of their signals. The exponent of
+    a zero product is zero. The stage flags products and accumulators that are NaN or infinite, and scales that are NaN.
+    All claims hold for every encoding of the operands.
     """
     elements = [Element.parse(word) for word in words]
     packed = elements[0].packed_float

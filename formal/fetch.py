@@ -1,4 +1,4 @@
-"""Proofs about operand fetch from shared memory: addresses for every descriptor, and position of every word in a panel.
+"""Proofs about operand fetch from shared memory: addresses for every descriptor, and positions of all fetched words.
 
 The model of the memory contains one marked word at a free address. A panel must contain the marked word exactly at the
 position to which PTX maps this address. Since the address is free, the proof covers all words.
@@ -50,7 +50,7 @@ def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Valu
 
 @FETCH.property("address", lambda _: product(_SWIZZLES, ("k", "mn")))
 def _address(h: Harness, swizzle: str, major: str) -> None:
-    """For every descriptor, panel and core matrix, the eight addresses follow the canonical layouts of PTX.
+    """For every matrix descriptor, panel and core matrix, the eight word addresses follow PTX's canonical layouts.
 
     This covers four swizzle modes, K-major and MN-major, and any start address, offsets and base offset, modulo 2**18
     bytes.
@@ -81,21 +81,21 @@ def _names(addresses: Any) -> Module:
 
 
 def with_names(fetch: OperandFetch) -> Any:
-    """Return an operand fetch with visible signals, in which a stand-in gives each 16-byte word its own address."""
+    """Return an operand fetch with readable signals, in which a stand-in gives each 16-byte word its own address."""
     replace_logic(opened(fetch).parts.addresses, _names)
     return fetch
 
 
 def _name(request: data.View, segment: Value, row: int) -> Value:
-    """Return the unique address of a 16-byte word. Its highest bit is the lowest bit of the start address."""
+    """Return the unique address of a 16-byte word. The top address bit is bit 0 of the descriptor's start address."""
     known = Cat(Const(row, 3), segment, request.panel, request.mn_major)
     return Cat(known, Const(0, ADDRESS_BITS - 1 - len(known)), request.descriptor.start[0])
 
 
 class _MarkedMemory:
-    """Model of shared memory. Bit 0 of a 16-bit word is 1 in the marked word only, bit 1 is the address's top bit.
+    """Model of shared memory. Bit 0 of a 16-bit word is 1 only in the marked word. Bit 1 is the top bit of the address.
 
-    In the cycle after a cycle without a read, these two bits are arbitrary.
+    In the cycle after a cycle without a read, bits 0 and 1 of each word are arbitrary.
     """
 
     def __init__(self, h: Harness, port: Any) -> None:
@@ -108,7 +108,7 @@ class _MarkedMemory:
             h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(output)
 
     def places(self, request: data.View, segment: Value, row: int, word: int) -> tuple[Value, Value]:
-        """Return, for K-major and for MN-major, whether the marked word is element `word` of a core matrix's row."""
+        """Return whether the marked word is element `word` of a core matrix's row: for K-major, and for MN-major."""
         straight = (_name(request, segment, row) == self.address) & (self.word == word)
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
@@ -118,15 +118,16 @@ class _MarkedMemory:
         return (~request.mn_major & straight) | (request.mn_major & across)
 
 
-# Number of cycles within which every cover is reached: two panels are fetched.
+# Upper bound on the cycles needed to reach every cover condition: the time in which two panels of B are fetched.
 @FETCH.property("both", lambda _: [(False,), (True,)], cycles=2 * (CORE_MATRICES + 3))
 def _both(h: Harness, short: bool) -> None:
     """A and B share a memory port. Panels of B arrive in request order without loss, and A arrives in core matrices.
 
-    Every word of a panel is the word that the request and the position in the panel select, for K-major and for
-    MN-major operands. If B is requested and a buffer has room, B is read; otherwise A is read if it is requested. A
-    core matrix of A arrives in the cycle after its read, with the panel number, segment and tag of its request, and
-    with the data that was read. An offered panel stays valid and unchanged until it is taken.
+    A panel has eight rows of A or eight columns of B. Every word of a panel is the word that the request and the
+    position in the panel select, for K-major and for MN-major operands. If B is requested and a buffer has room, B is
+    read; otherwise A is read if it is requested. A core matrix of A arrives in the cycle after its read, with the panel
+    number, segment and tag of its request, and with the data that was read. An offered panel stays valid and unchanged
+    until it is taken.
     """
     reset = h.clocked()
     fetch = h.add("fetch", with_names(OperandFetch()))
@@ -142,7 +143,7 @@ def _both(h: Harness, short: bool) -> None:
     h.m.d.sync += tag_before.eq(tag)
     h.assume(~a_waits | (tag == tag_before))
     h.m.d.comb += fetch.a_tag.eq(tag)
-    # Assumptions give the 16-byte words of A and of B different addresses, by the highest bit of the panel number.
+    # Assumptions on the highest bit of the panel number give the 16-byte words of A and of B different addresses.
     h.assume(~fetch.a.valid | (a.panel[-1] & a.short))
     h.assume(~fetch.b.valid | (~b.panel[-1] & (b.short == short)))
     of_a = h.named("reads_a", port.read & port.address[0][3 + 2 + 4])
@@ -192,8 +193,8 @@ class _Panels:
         for place, entry in enumerate(pending):
             with m.If(self._accepted & (behind == place)):
                 m.d.sync += entry.eq(request)
-        # Registers of the model: the core matrix that arrives, the segments stored in each buffer, and the request that
-        # each buffer serves.
+        # Registers of the model: the core matrix of B that arrives, the segments that each panel buffer stores, and the
+        # request that each panel buffer serves.
         self._arriving = Signal(name="arriving_b")
         self._arriving_segment = Signal(3, reset_less=True, name="arriving_segment")
         self._arriving_request = Signal(layout, reset_less=True, name="arriving_request")
@@ -221,7 +222,7 @@ class _Panels:
                 ]
 
     def claim(self, h: Harness, same_request: Value) -> None:
-        """Claim the contents of the buffers, and the state of the control logic that makes the claims inductive."""
+        """Claim that panel buffers hold the right words. Claims about the control logic make these claims inductive."""
         fetch, signal, memory, segment = self._fetch, self._fetch.signal, self._memory, self._segment
         arriving, number, request = self._arriving, self._arriving_segment, self._arriving_request
         whole = (1 << self._segments) - 1

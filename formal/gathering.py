@@ -25,13 +25,13 @@ from .streams import WARP, bare, few_blocks
 
 __all__ = ["WARP", "Block", "IssuedInstruction", "counted", "nibbles_of", "offer"]
 
-#: Register fields of an instruction. Each proof leaves one field free, and sets the others to zero.
+#: Register fields of an instruction. Each proof leaves one field free, and sets all other fields to zero.
 _REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
-#: Number of bytes of a row of A, or of a column of B, that one register in each lane of a quad (four lanes) contains.
+#: Number of bytes of a row of A, or of a column of B, that a quad (four lanes) holds in one register of each lane.
 _SEGMENT = 16
 _CHUNKS = 16
 _LEGAL = 0b0100
-#: Results that the core has returned, one for each output, and their overflow flags.
+#: Type of recorded results: the results that the core has returned, one for each output, and their overflow flags.
 _Returned = tuple[list[Signal], list[Signal]]
 
 
@@ -123,7 +123,7 @@ class IssuedInstruction:
         return Mux(step, second, first) if self.two_steps else Cat(first, Mux(self.words.long, second, 0))
 
     def b(self, column: int, step: Value) -> Value:
-        """Return the bytes of a column of B in a step: two per stored byte of A if sparse, and one if dense."""
+        """Return the bytes of a column of B in a step: per stored byte of A, two bytes if sparse, one byte if dense."""
         s = [_column_of_b(self.words.b, column, segment) for segment in range(REGISTERS)]
         if self.two_steps:
             return Mux(self.words.control.sparse, Mux(step, Cat(s[2], s[3]), Cat(s[0], s[1])), Mux(step, s[1], s[0]))
@@ -131,7 +131,7 @@ class IssuedInstruction:
         return Mux(self.words.control.sparse, sparse, Cat(s[0], Mux(self.words.long, s[1], 0)))
 
     def metadata(self, row: int, step: Value) -> Value:
-        """Return the metadata nibbles of a row in a step. With 16-bit elements, the upper nibbles are zero."""
+        """Return the metadata nibbles of a row of A in a step. With 16-bit elements, the upper nibbles are zero."""
         words, chunks = self.words, self.config.chunks
         cases: dict[tuple[int, int, int, int], Value] = {}
         for wide, long, selector, now in product(range(2), range(2), range(4), range(2)):
@@ -143,7 +143,7 @@ class IssuedInstruction:
         return places[Cat(step & self.two_steps, words.sparsity_selector, words.long, self.wide)]
 
     def scales(self, operand: str, index: int) -> Value:
-        """Return the block scales of four groups of products, from the byte and thread that the scale ids select."""
+        """Return the block scales of four groups of products, from the byte and thread that PTX's scale ids select."""
         words = self.words
         if operand == "a":
             threads = [words.scale_a[4 * (index % 8) + 2 * thread + index // 8] for thread in range(2)]
@@ -160,14 +160,14 @@ class IssuedInstruction:
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
     def same_metadata(self, nibbles: Value, row: int, step: Value) -> Value:
-        """Return 1 if a step is dense or the nibbles are those of the row; wide elements have half as many nibbles."""
+        """Return 1 if a step is dense, or `nibbles` (half of them for 16-bit elements) are those of the row of A."""
         half = 2 * self.config.chunks
         narrow = nibbles == self.metadata(row, step)
         wide = nibbles[:half] == self.metadata(row, step)[:half]
         return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
 
     def same_scales(self, scales: Value, operand: str, index: int) -> Value:
-        """Return 1 if block scales are right or PTX forbids the byte id. Of a single scale, the first byte counts."""
+        """Return 1 if block scales are right, or PTX forbids the byte id. For 1X, only the first byte is compared."""
         size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
         expected = self.scales(operand, index)
         allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
@@ -176,7 +176,7 @@ class IssuedInstruction:
     def same_accumulator(
         self, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], step: Value
     ) -> Value:
-        """Return 1 if an output's accumulator is C in the first step, or the first step's result in the second."""
+        """Return 1 if an output's accumulator is C in the first step, or the first step's result in the second step."""
         config, (words, overflows) = self.config, returned
         row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
         output, number = within[0] * config.columns + within[1], row * COLUMNS + column
@@ -187,7 +187,7 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield a configuration for each register field.
+    """Yield a configuration for the proof of each register field (operand) of an instruction.
 
     Only the proof of field `c` follows results, so the configurations of all other fields have no pipeline registers.
     """
@@ -201,7 +201,7 @@ def _configs(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def offer(h: Harness, warp: Warp, field: str) -> None:
-    """Drive a warp with a free instruction. Of its register fields, only `field` is free, and all others are zero."""
+    """Drive a warp with a free instruction, whose register fields are zero except `field`, which is free."""
     operands = h.free("operands", warp_operands_layout())
     for name in warp_operands_layout().members:
         if name == "c" == field:
@@ -213,10 +213,10 @@ def offer(h: Harness, warp: Warp, field: str) -> None:
 
 @WARP.property("operands", _configs, cycles=lambda config, field: 2 * config.warp_blocks + config.latency + 4)
 def _operands(h: Harness, config: CoreConfig, field: str) -> None:
-    """Every block of a warp reads its operands from, and writes its results to, the registers that PTX specifies.
+    """For every block of outputs, a warp reads operands from, and writes results to, the registers that PTX specifies.
 
-    This covers every row, column, step, sparsity selector and scale id. A second step takes the results of the first
-    step as accumulators, and sets the flags of the second half of the chunks.
+    The proof covers every row, column, step, sparsity selector and scale id. A second step takes the results of the
+    first step as accumulators, and sets the metadata flags of the second half of the chunks.
     """
     h.assume(~h.clocked())
     outputs = config.rows * config.columns
@@ -284,8 +284,8 @@ def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
             h.m.d.sync += [words[number].eq(result.d[output]), overflows[number].eq(result.overflow[output])]
     for row in range(ROWS):
         first = result.illegal[row % config.rows]
-        # The flags of a second step are at higher bits than those of the first step. The first step has 16 stored
-        # bytes: four chunks of 16-bit elements, or eight chunks of smaller elements.
+        # The metadata flags of a second step are at higher bits than those of the first step. The first step has 16
+        # stored bytes of a row of A: four chunks of 16-bit elements, or eight chunks of smaller elements.
         second = Mux(tag.wide, Cat(Const(0, 4), first), Cat(Const(0, 8), first))
         with h.m.If(block.happens & (block.row == row // config.rows)):
             h.m.d.sync += flags[row].eq(Mux(tag.step, flags[row] | second, first))

@@ -32,8 +32,8 @@ class Harness:
     def __init__(self) -> None:
         self.m = Module()  #: The design
         self.observed: dict[str, Any] = {}  #: Values that a counterexample shows: free variables and named values
-        self.claims: list[str] = []  #: Names of the signals that must hold in every cycle
-        self.covers: list[str] = []  #: Names of the signals that must be reachable
+        self.claims: list[str] = []  #: Names of the signals that must be 1 in every cycle
+        self.covers: list[str] = []  #: Names of the signals that must be 1 in some reachable cycle
         self.flags: dict[str, Signal] = {}  #: Signals of the claims and covers; the keys are their names
         self.registers = False  #: Whether the design has a clock
         self.any_state = False  #: Whether registers of components may begin with any value
@@ -86,7 +86,7 @@ class Harness:
         return {name: _text(signal.shape(), values[name]) for name, signal in self.observed.items() if name in values}
 
     def assume(self, condition: ValueLike) -> None:
-        """Assume a condition: exclude all cases in which it is false."""
+        """Assume a condition: exclude all cases in which the condition is false."""
         self.m.d.comb += Assume(condition)
 
     def claim(self, name: str, condition: ValueLike) -> None:
@@ -139,7 +139,7 @@ def changed(view: data.View, **fields: ValueLike) -> Value:
 
 
 def delayed(m: Module, value: Value, cycles: int, enable: Value, name: str) -> Value:
-    """Return a value delayed by `cycles` enabled cycles. Its initial values are free."""
+    """Return a value delayed by `cycles` enabled cycles. The initial values of the delay registers are free."""
     for cycle in range(cycles):
         earlier = Signal(value.shape(), name=f"{name}_{cycle}", reset_less=True)
         with m.If(enable):

@@ -29,7 +29,7 @@ def legal(nibble: Value, rule: RuleCode) -> Value:
 
 @METADATA.property("legal", lambda config: [(config.mux,)])
 def _legality(h: Harness, mux: str) -> None:
-    """The flag `legal` is right for all nibbles and rules, and zero for codes that stand for no rule.
+    """The decoder's flag `legal` is right for all metadata nibbles and rules, and zero for codes without a rule.
 
     Every nibble that the rule ORDERED defines is also legal under the rule PLAIN.
     """
@@ -50,10 +50,10 @@ def _legality(h: Harness, mux: str) -> None:
 
 @METADATA.property("selects", lambda config: [(config.mux,)])
 def _selects(h: Harness, mux: str) -> None:
-    """Each select is one-hot at the nibble's index, or zero if a 3:1 multiplexer does not reach the unit of this index.
+    """Each select signal is one-hot at the nibble's index, or zero if a 3:1 multiplexer does not reach this index.
 
-    A nibble that the step's metadata rule defines never selects such a unit. The rule WGMMA is excluded, because no GPU
-    with 3:1 multiplexers has it.
+    A nibble that the step's metadata rule defines never selects a unit that a multiplexer does not reach. The proof
+    excludes the rule WGMMA, because no GPU with 3:1 multiplexers has ``wgmma``.
     """
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     decoder = h.add("decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
@@ -81,9 +81,10 @@ def _selects(h: Harness, mux: str) -> None:
 
 @METADATA.property("exchange", lambda config: [(bits,) for bits in UNIT_BITS if config.mux == "mux3"])
 def _exchange(h: Harness, unit_bits: int) -> None:
-    """With the twelve nibbles of the rule PLAIN, two 3:1 multiplexers form the same pairs as two 4:1 multiplexers.
+    """With the nibbles of the metadata rule PLAIN, two 3:1 multiplexers form the same pairs as two 4:1 multiplexers.
 
-    A pair is a stored element of A and the element of B by which it is multiplied. The two pairs may be exchanged.
+    A pair is a stored element of A and the element of B by which the element of A is multiplied. The order of the two
+    pairs may differ.
     """
     nibble = h.free("nibble", 4)
     stored = [h.free(f"stored{slot}", unit_bits) for slot in range(2)]

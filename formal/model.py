@@ -30,8 +30,8 @@ _GRAPH = (
     f"write_aiger -symbols{{zero}} {BINARY_GRAPH}\nwrite_aiger -ascii -symbols{{zero}} {TEXT_GRAPH}\n"
 )
 #: Yosys commands by :attr:`Harness.any_state`. If False, registers keep their initial values. If True, the initial
-#: values of all registers of components are removed; their wire names contain a dot. Yosys must then not optimise
-#: registers, because it would treat a register that is never written as undefined.
+#: values of all registers of components are removed. The wire names of these registers contain a dot. Yosys must then
+#: not optimise registers, because it would treat a register that is never written as undefined.
 _REGISTERS = {
     False: {"simplify": "opt -full\n", "zero": " -zinit"},
     True: {"simplify": "setattr -unset init w:*.*\nopt -full -noff\n", "zero": ""},
@@ -51,7 +51,7 @@ class Trace:
 
 
 def written(harness: Harness, folder: Path, *, graph: bool) -> str:
-    """Return a harness as SMT-LIB. If `graph` is given, also write and-inverter graphs to this folder."""
+    """Return a harness as SMT-LIB text. If `graph` is true, also write and-inverter graphs to `folder`."""
     ports = [*harness.ports, *(harness.flags[name] for name in harness.covers if graph)]
     text = to_rtlil(harness.m, _TOP, ports=ports, platform="formal")
     (folder / f"{_TOP}.il").write_text(text, encoding="utf-8")
@@ -123,7 +123,7 @@ class Model:
         return self._possible(f"(|{_TOP}_n {cover}| s0)")
 
     def with_inputs(self, inputs: dict[str, int]) -> Trace:
-        """Return the values of all wires in the first cycle, for given input bits (names ``wire[bit]`` or ``wire``)."""
+        """Return the values of all wires in the first cycle for given input bits, named ``wire[bit]`` or ``wire``."""
         for name, value in inputs.items():
             wire, bit = re.fullmatch(r"(\S+?)(?:\[(\d+)\])?", name).groups()  # type: ignore[union-attr]
             term = f"(|{_TOP}_n {wire}| s0)"

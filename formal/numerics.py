@@ -1,9 +1,9 @@
 """Widths and bit positions of the terms of a step, derived from the numerics rules and not from the hardware.
 
-The claims compare the widths and positions in the hardware with these. Only :func:`total_bits` reads a width from the
-hardware. Bit 0 of the sum has the weight ``2**(E - F)``: E is the largest exponent, and F the number of bits that the
-step's element format keeps below ``2**E``. Example: products of a slot whose lowest product bit is bit 5 of the sum, in
-a datapath with F = 25 for f16 and F = 13 for e4m3::
+Claims compare the widths and positions in the hardware with those of this module. Only :func:`total_bits` reads a width
+from the hardware. Bit 0 of the sum has the weight ``2**(E - F)``: E is the largest exponent, and F the number of bits
+that the step's element format keeps below ``2**E``. Example: products of a slot whose lowest product bit is bit 5 of
+the sum, in a datapath with F = 25 for f16 and F = 13 for e4m3::
 
                      222222211111111110000000000
     bit              654321098765432109876543210
@@ -46,11 +46,11 @@ __all__ = [
     "total_bits",
 ]
 
-#: Width in bits of the exponent field of the element formats with the largest exponents.
+#: Width in bits of the widest exponent field of an element format.
 EXPONENT_BITS = FORMATS["f32"].exponent_bits
 #: Width in bits of an accumulator's significand, with the hidden bit.
 ACCUMULATOR_BITS = FORMATS["f32"].fraction_bits + 1
-#: Shape of exponents that include format biases and block scales, such as the largest exponent of a step.
+#: Signal shape of exponents that include format biases and block scales, such as the largest exponent of a step.
 ALIGNED_EXPONENT = signed(EXPONENT_BITS + 3)
 #: Number of fraction bits of a scaled group: two from the product of two e2m1, and three from each ue4m3 scale.
 SCALED_GROUP_FRACTION_BITS = 2 + 2 * FORMATS["ue4m3"].fraction_bits
@@ -69,8 +69,8 @@ def is_floating(config: CoreConfig) -> bool:
 def results(config: CoreConfig) -> frozenset[ResultCode]:
     """Return the result codes that instructions with a datapath's formats need for the types of D that PTX allows.
 
-    Float elements can have an f32 result; f16 and 8-bit floats can also have an f16 result. 8-bit floats that keep
-    fewer bits than other formats can have a result in f32 with 13 fraction bits.
+    Products of floats can have an f32 result; products of f16 and of 8-bit floats can also have an f16 result. Products
+    of 8-bit floats that keep fewer bits than other formats can have an f32 result with 13 fraction bits.
     """
     codes = {ResultCode.S32 if element.format.is_integer else ResultCode.F32 for element in config.elements}
     aligned = [element for element in config.elements if not element.fixed_point]
@@ -87,14 +87,14 @@ def total_bits(config: CoreConfig) -> int:
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return F, the number of bits that alignment keeps of a float below the largest exponent."""
+    """Return F, the number of bits below the largest exponent of a step that alignment keeps of a float term."""
     if element.packed_float:
         return config.block_alignment_bits
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
 
 
 def grid_bits(config: CoreConfig) -> int:
-    """Return the largest F of all float formats, or zero without float formats."""
+    """Return the largest F (number of alignment bits) of all float formats, or zero without float formats."""
     return max((kept_bits(config, element) for element in config.elements if not element.format.is_integer), default=0)
 
 
@@ -104,7 +104,7 @@ def float_slots(config: CoreConfig) -> int:
 
 
 def groups(config: CoreConfig) -> int:
-    """Return the number of groups of 16 products of 4-bit elements."""
+    """Return the number of groups in a step. A group has 16 products of 4-bit elements."""
     narrow = [element for element in config.elements if element.container_bits == 4]
     return max(map(config.slots_of, narrow), default=0) // BLOCK_GROUP
 
@@ -153,14 +153,15 @@ def point(config: CoreConfig, index: int, element: Element, operand: str) -> int
 
 
 def multiplier(config: CoreConfig, index: int) -> tuple[int, Shape]:
-    """Return the width of a product slot's significands without sign, and the shape of the multiplier's operands."""
+    """Return the width of a product slot's significands without sign, and the signal shape of its multiplier inputs."""
     elements = config.elements_of_slot(index)
     bits = {
         element: element.significand_bits if element.fixed_point else point(config, index, element, "b") + 1
         for element in elements
     }
     signs = any(element.format.is_integer and element.format.signed for element in elements)
-    # A signed integer already includes its sign bit. Other significands need one more bit if the multiplier is signed.
+    # The width of a signed integer includes its sign bit. Other significands need one more bit if the multiplier is
+    # signed.
     shapes = [
         width + (signs and not (element.format.is_integer and element.format.signed)) for element, width in bits.items()
     ]

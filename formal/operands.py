@@ -72,7 +72,7 @@ def _specials(fmt: Format, field: Value, fraction: Value) -> tuple[Value, Value]
 
 
 def _first_bit(config: CoreConfig, element: Element, index: int, name: str) -> int:
-    """Return the position, in bits, of an element in operand ``a``, or in operand ``b`` after selection."""
+    """Return the position of an element's lowest bit in operand ``a``, or in operand ``b`` after selection."""
     first = index * element.container_bits
     if name == "b":
         wide = element.wide
@@ -91,8 +91,8 @@ def _unpack(h: Harness, config: CoreConfig) -> None:
     """Every product slot unpacks every encoding of its formats as defined, and elements of all other formats as zero.
 
     The claims check sign, biased exponent (1 for subnormals and integers), significand (with sign for integers), zero,
-    Inf and NaN, for both operands. The significands have so many fraction bits that the binary point of their product
-    is at bit F of the step's sum.
+    Inf and NaN, for operands A and B. The significands have so many fraction bits that the binary point of their
+    product is at bit F of the step's sum.
     """
     decoder = FormatDecoder(config)
     operand, element = h.free("operand", 8 * config.step_bytes), h.free("element", decoder.element.shape())
@@ -150,7 +150,7 @@ def _multipliers(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _rows(a: Value, b: Value) -> Value:
-    """Return ``a * b`` as a sum of rows: `a` shifted to each 1 bit of `b`. The row of a sign bit is subtracted."""
+    """Return ``a * b`` as a sum of partial products: `a` shifted to each 1 bit of `b`, and negated for a sign bit."""
     total: Value = Const(0, 1)
     for place in range(len(b)):
         row = Mux(b[place], a << place, 0)
@@ -188,9 +188,9 @@ def _multiply(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
 def _exact(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
     """The product of two significands is exact: it equals the sum of one operand, shifted to each 1 bit of the other.
 
-    If the operands of the multiplier have a sign bit above the significand, the product of the two most negative
-    numbers is excluded. It cannot occur: the sign of a float is not part of its significand, and for integers the
-    property `operands.products` covers all encodings.
+    If the operands of the multiplier have a sign bit above the significand, the proof excludes the product of the two
+    most negative numbers. This product cannot occur: the sign of a float is not part of its significand, and for
+    integers the property `operands.products` covers all encodings.
     """
     shape = Shape(bits, has_sign)
     a, b = h.free("a", shape), h.free("b", shape)
@@ -217,8 +217,8 @@ def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
     """A product slot unpacks and multiplies all pairs of encodings of two formats of at most 8 bits correctly.
 
     Of all slots that serve the same formats, one is checked. The expected value follows from the definitions of the
-    formats: significands are multiplied row by row, exponents are added, and the binary point of the product is at bit
-    F of the step's sum.
+    formats: partial products of the significands are added, exponents are added, and the binary point of the product is
+    at bit F of the step's sum.
     """
     elements = [Element.parse(word) for word in (a, b)]
     numbers = [config.elements.index(element) for element in elements]

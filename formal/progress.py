@@ -20,11 +20,11 @@ def decided(h: Harness, name: str, source: stream.Interface, layout: data.Struct
 
 
 class PendingPanels:
-    """Model of the two instruction slots, for instructions with one panel or two panels.
+    """Model of the two instruction slots, for instructions with one or two panels (eight columns of D each).
 
-    Longer instructions would need counters that are too large for the proof engine. In a cycle with `taken`, a
-    slot takes an instruction of `panels` panels. In a cycle with `multiplied`, one panel is multiplied. `left` is the
-    number of panels in the slots that are not multiplied yet.
+    Longer instructions would need counters that are too large for the proof engine. If `taken` is 1, a slot takes an
+    instruction of `panels` panels. If `multiplied` is 1, one panel is multiplied. `left` is the number of panels in the
+    slots that are not multiplied yet.
     """
 
     def __init__(self, h: Harness, taken: Value, multiplied: Value, panels: int) -> None:
@@ -36,7 +36,7 @@ class PendingPanels:
     def count(self, name: str, moved: Value, panels: int = 0) -> Value:
         """Return the number of panels in the instruction slots that are not transferred yet.
 
-        One panel is transferred in each cycle in which `moved` is 1. Of each instruction, `panels` panels are
+        One panel is transferred in each cycle in which `moved` is 1. For each instruction, `panels` panels are
         transferred, or all panels if `panels` is 0.
         """
         m, panels = self._h.m, panels or self._panels
@@ -56,9 +56,9 @@ class PendingPanels:
 
 
 def claim_progress(h: Harness, name: str, moves: Value, fair: Value, cycles: int) -> Signal:
-    """Claim that fewer than `cycles` cycles in which `fair` is 1 pass before a transfer, in which `moves` is 1.
+    """Claim that a transfer (`moves` is 1) happens before `cycles` cycles in which `fair` is 1 have passed.
 
-    Return the counter of these cycles.
+    Return the counter of the cycles in which `fair` is 1.
     """
     quiet = Signal(range(cycles + 1), name=f"quiet_before_{name}")
     with h.m.If(moves):

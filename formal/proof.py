@@ -19,7 +19,7 @@ class Outcome:
 
     case: Case
     engine: str  #: Name of the engine that decided the property
-    depth: str  #: Scope of the proof: ``all inputs``, or ``no bound`` on the number of cycles
+    depth: str  #: Scope of the proof: ``all inputs``, or ``no bound`` if the number of cycles is unlimited
     #: Status: ``proved``, ``broken``, ``undecided`` at the time limit, or ``vacuous`` if a cover is unreachable.
     result: str
     seconds: float  #: Processor time in seconds, solvers included

@@ -123,7 +123,7 @@ def anonymous(config: CoreConfig) -> CoreConfig:
 
 
 def cases(chosen: Iterable[Property], presets: Iterable[CoreConfig]) -> list[Case]:
-    """Return the proof cases of properties for configurations, each set of parameters once."""
+    """Return the proof cases of properties for configurations, with each set of parameters only once."""
     names: dict[tuple[Property, Parameters], list[str]] = {}
     for item in chosen:
         for config in presets:

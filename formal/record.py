@@ -17,7 +17,7 @@ from .properties import Case
 
 __all__ = ["RECORD", "Proof", "Record", "expected_seconds", "read_record", "settle_unless_recorded", "source_digest"]
 
-#: Path of the record in the package. It contains every property for every preset.
+#: Path of the record of proofs that the package ships. The record contains every property for every preset.
 RECORD = Path(__file__).with_name("proved.json")
 #: Name that a report gives instead of an engine if the proof was found in the record.
 _RECORDED = "record"
@@ -69,7 +69,7 @@ def read_record(path: Path) -> Record:
         proofs = (Proof(**{**proof, "presets": tuple(proof["presets"])}) for proof in fields["proofs"])
         return Record(fields["sources"], tuple(proofs))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(f"{path} is no record of proofs ({error})") from None
+        raise FileError(f"{path} is not a record of proofs: {error}") from None
 
 
 @cache
@@ -82,7 +82,7 @@ def source_digest() -> str:
 
 @cache
 def _measured() -> dict[tuple[str, str], float]:
-    """Return the largest recorded processor time in seconds. A key is a property's name and parameters as text."""
+    """Return the largest recorded processor time in seconds for each property (by name) and parameters (as text)."""
     seconds: dict[tuple[str, str], float] = {}
     for proof in read_record(RECORD).proofs:
         key = proof.property, proof.case

@@ -121,7 +121,7 @@ def _trees(config: CoreConfig) -> Iterator[Parameters]:
 
 @REDUCTION.property("tree", _trees)
 def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
-    """The output words of a carry-save tree add up to the sum of all terms and increments, modulo their width.
+    """The output words of a carry-save tree add up to the sum of all terms and increments, modulo ``2**width``.
 
     The proof has three parts. The outputs of each carry-save adder, at its widths in the tree, have the same sum as its
     three input words and one increment bit. If each adder is replaced by an abstract adder with this property, the
@@ -167,7 +167,7 @@ def _adders(config: CoreConfig) -> Iterator[Parameters]:
 
 @REDUCTION.property("adder", _adders)
 def _adder(h: Harness, bits: int) -> None:
-    """A carry-skip adder gives the sum of two words and a carry, modulo its width."""
+    """A carry-skip adder gives the sum of two words and a carry, modulo ``2**width``."""
     words, carry = [h.free(f"word{index}", bits) for index in range(2)], h.free("carry")
     adder = h.add("adder", Adder(bits), word0=words[0], word1=words[1], carry=carry)
     h.claim("sum", h.named("total", adder.total) == (words[0] + words[1] + carry)[:bits])
@@ -192,10 +192,11 @@ def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) 
 
 @REDUCTION.property("group", lambda config: [(anonymous(config), count) for count in _counts(config)])
 def _group(h: Harness, config: CoreConfig, count: int) -> None:
-    """The total of a group is the sum of its signed products. Its magnitude is multiplied by both scales' significands.
+    """The total of a group is the sum of its signed products, and is multiplied by the significands of both scales.
 
     The largest exponent includes the group (`participates`) if at least one product and both scales are not zero, even
-    if the sum of the products is zero. The group's tree is assumed to preserve the sum, as `reduction.tree` proves.
+    if the sum of the products is zero. The proof assumes that the group's tree preserves the sum, as `reduction.tree`
+    proves.
     """
     group = h.add("group", opened(ProductGroup(config, count)), signs=h.free("signs", count))
     _keep_sum(h, group.parts.tree, [_GROUP_PRODUCT_BITS] * count, _sum_bits(count))
@@ -231,8 +232,8 @@ def _group(h: Harness, config: CoreConfig, count: int) -> None:
 def _width(h: Harness, config: CoreConfig, word: str) -> None:
     """No step overflows the width of the sum, even if all terms have the largest magnitude of their format.
 
-    The total is compared with a sum that is eight bits wider. The stage's tree and adder are assumed to be right, as
-    `reduction.tree` and `reduction.adder` prove.
+    The total is compared with a sum that is eight bits wider. The proof assumes that the tree and the adder of the
+    reduce stage are right, as `reduction.tree` and `reduction.adder` prove.
     """
     element, unit = Element.parse(word), integer_place(config)
     slots, product = config.slots_of(element), largest_product(config, element)

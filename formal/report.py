@@ -80,7 +80,7 @@ class Table:
 
 
 def counterexample(outcome: Outcome) -> str:
-    """Return a failed proof as text: the decoded values that change in the last cycles of the run, cycle by cycle."""
+    """Return a failed proof as text, with the decoded values that change in each of the last cycles of its run."""
     case = outcome.case
     lines = [f"{case.subject.name} of {case.described} is {outcome.result}: {case.subject.statement}"]
     if outcome.result == "vacuous":
@@ -107,7 +107,7 @@ def listed(properties: Sequence[Property]) -> str:
         if taken := seconds.get(item.name):
             words = (f"{taken[name]:.1f} s for {name}" for name in _LISTED if name in taken)
             lines.append("    " + ", ".join([*words, f"{taken['every']:.1f} s for all of {', '.join(item.presets)}"]))
-    return "\n".join([*lines, "", "Processor seconds of the recorded proofs."])
+    return "\n".join([*lines, "", "All times are processor seconds of the recorded proofs."])
 
 
 def listed_as_dict(properties: Sequence[Property]) -> dict[str, dict[str, Any]]:

@@ -13,10 +13,9 @@ __all__ = ["claim_ring"]
 
 
 def claim_ring(h: Harness, name: str, ring: Ring, count: Value) -> Callable[[Value | int], Value]:
-    """Claim that a ring has `count` entries in successive registers, and that the next register is written next.
+    """Claim that a ring has `count` entries in successive registers, and that the register after them is written next.
 
-    Return a function whose argument is a number of entries, and whose result is the entry behind that many of the
-    oldest ones.
+    Return a function that takes a number n and returns the entry that follows the n oldest entries.
     """
     most, written = ring.most, opened(ring).signal("written")
     begins_at = [ring.first == 1 << place for place in range(most)]

@@ -18,7 +18,7 @@ _NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 _FORMAT_OF_RESULT = {ResultCode.F32: "f32", ResultCode.E8M13: "f32", ResultCode.F16: "f16"}
 _DROPPED = {ResultCode.F32: 0, ResultCode.E8M13: 10, ResultCode.F16: 0}
 _INTEGER_BITS = 33
-#: Shape of the difference between two exponents.
+#: Signal shape of the difference between two exponents.
 _DISTANCE = signed(ALIGNED_EXPONENT.width + 2)
 
 
@@ -35,7 +35,7 @@ def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Roun
 
 
 def _with(*codes: ResultCode) -> Callable[[CoreConfig], list[Parameters]]:
-    """Return a function that yields a property's parameter sets: one for each of these formats that the config has."""
+    """Return a function that lists a property's parameter sets: one for each result code that a configuration has."""
     return lambda config: [(anonymous(config), code.name) for code in codes if code in results(config)]
 
 
@@ -77,7 +77,7 @@ class Rounded:
         h.cover("normal", self.ordinary & (field > 1))
 
     def truncated(self, dropped: int) -> None:
-        """Claim that the result is the largest float, in magnitude, not above the sum. Its `dropped` low bits are 0."""
+        """Claim that the result is the sum truncated toward zero, and that the `dropped` lowest fraction bits are 0."""
         h, width = self.h, self.format.fraction_bits + 1
         kept = _shifted(self.magnitude, self.places, max(width, len(self.magnitude)) + 1)
         rounded = Cat(Const(0, dropped), kept[dropped:])
@@ -87,7 +87,7 @@ class Rounded:
         h.claim("infinity", ~(self.ordinary | self.infinite) | (self.infinite == overflows))
 
     def nearest(self) -> None:
-        """Claim that the result is within half a unit in its last place of the sum, and even at exactly half."""
+        """Claim that the result is within half a unit in the last place of the sum, and even at exactly half a unit."""
         h, bits, width = self.h, self.format.fraction_bits, len(self.magnitude)
         exact, far = self.places <= 0, self.places > width + 1
         h.claim("finer", ~self.ordinary | self._finer(bits + 1))
@@ -113,7 +113,7 @@ class Rounded:
         h.cover("carry", between & ~far & dense & (error < 0))
 
     def _finer(self, bits: int) -> Value:
-        """Return whether the result's last place is at most `bits` bits below bit 0 of the sum, or the sum is zero."""
+        """Return whether the result's last bit is at most `bits` bits below bit 0 of the sum, or the sum is zero."""
         return (self.places >= -bits) | (self.magnitude == 0)
 
     def _at_least(self, significand: int, exponent: int) -> Value:
@@ -127,7 +127,7 @@ class Rounded:
 
 
 def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
-    """Return the result of the round stage of a configuration for free inputs."""
+    """Return the result of a configuration's round stage for free inputs, with claims about the result."""
     fmt = FORMATS[_FORMAT_OF_RESULT[code]]
     rounder = _rounder(h, config, code)
     h.assume(rounder.headroom < headrooms(rounder.headroom))
@@ -141,10 +141,10 @@ def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
 
 @ROUNDING.property("truncation", _with(ResultCode.F32, ResultCode.E8M13))
 def _truncation(h: Harness, config: CoreConfig, result: str) -> None:
-    """A truncated result is the largest float, in magnitude, not above the exact sum, and has its sign. Zero gives +0.
+    """Truncation gives the float of largest magnitude between zero and the exact sum. A zero result is +0.
 
-    This covers all sums at full width and all headrooms. The result is infinite if and only if the magnitude of the sum
-    is 2**128 or more.
+    The proof covers all sums at full width and all headrooms. A nonzero result has the sign of the sum. The result is
+    infinite if and only if the magnitude of the sum is 2**128 or more.
     """
     code = ResultCode.__members__[result]
     rounded = _rounded(h, config, code)
@@ -155,17 +155,17 @@ def _truncation(h: Harness, config: CoreConfig, result: str) -> None:
 
 @ROUNDING.property("nearest", _with(ResultCode.F16))
 def _nearest(h: Harness, config: CoreConfig, result: str) -> None:
-    """An f16 result is within half a unit in the last place of the exact sum, and even at exactly half.
+    """An f16 result is within half a unit in the last place of the exact sum, and is even at exactly half a unit.
 
-    This covers all sums at full width and all headrooms. The result is infinite if and only if the magnitude of the sum
-    is 65520 or more.
+    The proof covers all sums at full width and all headrooms. The result is infinite if and only if the magnitude of
+    the sum is 65520 or more.
     """
     _rounded(h, config, ResultCode.__members__[result]).nearest()
 
 
 @ROUNDING.property("specials", _with(ResultCode.F32, ResultCode.E8M13, ResultCode.F16))
 def _specials(h: Harness, config: CoreConfig, result: str) -> None:
-    """NaN, or Inf together with -Inf, gives the canonical NaN. Inf or -Inf alone gives itself."""
+    """A step with a NaN, or with both Inf and -Inf, gives the canonical NaN. Inf or -Inf alone gives that infinity."""
     code = ResultCode.__members__[result]
     fmt = FORMATS[_FORMAT_OF_RESULT[code]]
     r = _rounder(h, config, code)

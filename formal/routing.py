@@ -1,4 +1,4 @@
-"""Proofs about routing in an array of units: each unit receives its own operands, and has its own result position.
+"""Proofs about routing in an array of dot-product units: each receives its own operands, and has its own output.
 
 The expected operands are written by hand from PTX, byte by byte, without the maps of the design or of the models.
 """
@@ -29,7 +29,7 @@ _FIRST_TWO = 0b0100
 
 
 class _Selecting(Unit):
-    """Stand-in for a dot-product unit. It selects operands like a unit, and outputs a result that the harness sets."""
+    """Stand-in for a dot-product unit: it selects operands like the unit, and the harness sets its result."""
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__(config)
@@ -61,7 +61,7 @@ def _partner(b: Value, nibbles: Value, byte: int, *, wide: bool, sparse: bool) -
 
 
 def flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -> Value:
-    """Return a flag for each chunk with an undefined nibble. With 16-bit elements, there are half as many chunks."""
+    """Return one flag per chunk: 1 if its metadata nibble is undefined. 16-bit elements have half as many chunks."""
     flags = []
     for chunk in range(config.chunks):
         nibble = nibbles.word_select(chunk, 4)
@@ -109,11 +109,11 @@ def _multiplies(unit: _Selecting, tile: data.View, row: int, column: int, *, wid
 
 @CORE.property("operands", _arrays)
 def _operands(h: Harness, config: CoreConfig) -> None:
-    """Every unit of an array multiplies its own row of A and column of B, in the pairs that metadata selects.
+    """Every dot-product unit of an array multiplies its own row of A and column of B, paired as metadata selects.
 
     A unit gets the block scales of its row and column, and its own accumulator and control. Every result leaves at the
-    output of its row and column. With 3:1 multiplexers this holds for nibbles that the metadata rule defines,
-    and for all rules except WGMMA.
+    output of its row and column. With 3:1 multiplexers, the claims hold for nibbles that the metadata rule defines, and
+    for all rules except WGMMA.
     """
     tile = h.free("tile", tile_layout(config))
     core = _array(h, "core", config, tile)
@@ -148,7 +148,7 @@ def _operands(h: Harness, config: CoreConfig) -> None:
 
 
 def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
-    """Return a sparse column of B. Of every four units, two are those of a dense column, and the last two are zero."""
+    """Return a column of B for a sparse step: of every four units, two are from a dense column, and two are zero."""
     bits = 16 if wide else 8
     units = range(8 * config.step_bytes // bits // 2)
     return Cat(Cat(b.word_select(2 * n, bits), b.word_select(2 * n + 1, bits), Const(0, 2 * bits)) for n in units)
@@ -156,10 +156,10 @@ def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
 
 @CORE.property("dense", _arrays)
 def _dense(h: Harness, config: CoreConfig) -> None:
-    """A dense step gives units the operands of a sparse step whose metadata selects the first two of every four units.
+    """A dense step multiplies the same operands as a sparse step whose metadata selects units 0 and 1 of each chunk.
 
-    In the sparse step, these two of every four units of B contain the elements of the dense step, and the other two are
-    zero. The dense step raises no flag, whatever its metadata and rule.
+    In the sparse step, the first two of the four units of B in each chunk contain the elements of the dense step, and
+    the other two units are zero. The dense step raises no flag, whatever its metadata and rule.
     """
     tile = h.free("tile", tile_layout(config))
     h.assume(tile.control.sparse == 0)
@@ -183,10 +183,9 @@ def _dense(h: Harness, config: CoreConfig) -> None:
 
 @CORE.property("validity", _arrays)
 def _validity(h: Harness, config: CoreConfig) -> None:
-    """An array of units flags exactly the chunks with a nibble that the metadata rule does not define.
+    """An array of dot-product units flags exactly the chunks with a nibble that the metadata rule does not define.
 
-    A nibble, defined or not, changes nothing outside its own row and chunk: no other flag, and no operand of another
-    byte of A.
+    A nibble, defined or not, changes nothing outside its own row and chunk: no flag, and no pair of operands.
     """
     tile, nibble = h.free("tile", tile_layout(config)), h.free("nibble", 4)
     wide = is_wide(config, tile.control.a)

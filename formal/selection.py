@@ -23,7 +23,7 @@ __all__ = [
 
 SELECTION = Topic("selection")
 UNIT_BITS = (8, 16)
-#: Unit of B that the 3:1 multiplexer of kept element 0 cannot select, and unit that the one of element 1 cannot select.
+#: Units of B in a chunk that 3:1 multiplexers cannot select: unit 3 for stored slot 0, and unit 0 for stored slot 1.
 UNREACHED = (3, 0)
 
 
@@ -46,19 +46,20 @@ def chunk_muxes(
 
 
 def exchanged_nibble(h: Harness, decoder: NibbleDecoder, nibble: Value) -> Value:
-    """Return a nibble, with its two indices exchanged if the decoder exchanges the kept elements."""
+    """Return a metadata nibble, with its two indices exchanged if the decoder exchanges the kept elements."""
     return h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
 
 
 def is_wide(config: CoreConfig, code: Value) -> Value:
-    """Return whether a code stands for elements of 16 bits or more. Metadata then selects units of 16 bits."""
+    """Return whether a format code stands for elements of 16 bits or more, with which metadata selects 16-bit units."""
     return Cat(code == place for place, element in enumerate(config.elements) if element.container_bits >= 16).any()
 
 
 def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
-    """Return the number of the byte, at the output of selection, that is multiplied by a given byte of stored A.
+    """Return the position, among the selected bytes of B, of the byte that is multiplied by byte `byte` of stored A.
 
-    In an interleaved datapath, chunks of 8-bit units take turns: byte 0 of a chunk, byte 0 of the next, byte 1 of each.
+    In an interleaved datapath, the bytes of two chunks of 8-bit units alternate: byte 0 of the first chunk, byte 0 of
+    the second chunk, then byte 1 of each chunk.
     """
     if wide or not config.interleaved:
         return byte
@@ -74,7 +75,7 @@ def assume_possible_width(h: Harness, config: CoreConfig, wide: Value) -> None:
 
 @SELECTION.property("units", _muxes)
 def _units(h: Harness, mux: str, unit_bits: int) -> None:
-    """For all data, nibbles and rules, multiplexers output the selected unit, or zero if they do not reach it."""
+    """For all data, metadata nibbles and rules, multiplexers output the selected unit of B, or zero if out of reach."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
     decoder, outputs = chunk_muxes(h, "chunk", mux, nibble, rule, units)
@@ -109,7 +110,7 @@ def _isolation(h: Harness, mux: str, unit_bits: int) -> None:
 
 @SELECTION.property("tf32", lambda config: [(config.mux,)])
 def _tf32(h: Harness, mux: str) -> None:
-    """With the two nibbles that are legal for tf32, the outputs are the halves of one element, not of two elements."""
+    """With the two nibbles that are legal for tf32, the multiplexers output the two halves of one element of B."""
     nibble = h.free("nibble", 4)
     units = [h.free(f"half{unit}", 16) for unit in range(UNITS_PER_CHUNK)]
     decoder, outputs = chunk_muxes(h, "chunk", mux, nibble, RuleCode.TF32, units)
@@ -125,8 +126,8 @@ def _tf32(h: Harness, mux: str) -> None:
 def _step(h: Harness, config: CoreConfig) -> None:
     """Every kept element is paired with the unit of B that its chunk's nibble selects.
 
-    In a dense step it is paired with the unit at its own position in the low half of B. This includes the reordering of
-    metadata and B that an array does before its units.
+    In a dense step, each element of A is paired with the unit at its own position in the low half of B. The proof
+    includes the reordering of metadata and B that an array does in front of its dot-product units.
     """
     bits = 8 * config.step_bytes
     a, b, nibbles = h.free("a", bits), h.free("b", 2 * bits), h.free("nibbles", 4 * config.chunks)

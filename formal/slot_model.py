@@ -1,4 +1,4 @@
-"""Reference model of the two instruction slots of ``wgmma`` and ``tcgen05``, and claims that the hardware equals it.
+"""Reference model of the two instruction slots of ``wgmma`` and ``tcgen05``, with claims that the hardware matches it.
 
 Instructions are accepted, fetched and multiplied in program order, two at a time. The claims about slots, requests and
 operands together are inductive.
@@ -47,11 +47,11 @@ class SlotModel:
         self._h, m, layout = h, h.m, instruction.shape()
         #: Instruction in each slot.
         self.instructions = [Signal(layout, reset_less=True, name=f"instruction_{slot}") for slot in range(SLOTS)]
-        #: Slots that hold an instruction, and number of multiplied panels of the slot that is being multiplied.
+        #: Mask of the slots that hold an instruction, and number of panels of `current` that were multiplied.
         self.occupied, self.panel = Signal(SLOTS, name="occupied"), Signal(5, name="panel")
         #: Slot of the next instruction, and slot that is being multiplied.
         self.next_slot, self.slot = Signal(name="next_slot"), Signal(name="slot")
-        #: Instruction that is being multiplied, and the one in the other slot.
+        #: Instruction that is being multiplied, and the instruction in the other slot.
         self.current: Any = self.in_slot(self.slot)
         self.other: Any = self.in_slot(~self.slot)
         last = h.named("last", multiplied & (self.panel == self.current.last_panel))
@@ -85,8 +85,8 @@ class SlotModel:
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
         """Model the slot for which an operand is requested, and claim that the hardware's port `turn` agrees.
 
-        `end` is 1 in the cycle of the last request for a slot; the other slot follows. Return the slot for which the
-        operand is requested, and the slots whose requests are not complete.
+        `end` is 1 in the cycle of the last request for a slot. The next requests are for the other slot. Return the
+        slot for which the operand is requested, and a mask of the slots whose requests are not complete.
         """
         h = self._h
         slot, left = Signal(name=f"slot_of_{name}"), Signal(SLOTS, name=f"left_of_{name}")
@@ -96,7 +96,7 @@ class SlotModel:
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
-        """Model which slots wait for an operand (until their bit of `arrived` is 1). Claim that the hardware agrees."""
+        """Return a mask of the slots that wait until their bit of `arrived` is 1. Claim that the hardware agrees."""
         h = self._h
         missing = Signal(SLOTS, name=f"missing_{name}")
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)
@@ -120,7 +120,7 @@ def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) 
 
 @dataclass(frozen=True)
 class OwnPanels:
-    """Panels of an instruction that a stream transfers: all panels, or every second panel of B in a pair of CTAs."""
+    """Panels (eight columns of D) that a stream transfers: all panels, or every second one of B in a pair of CTAs."""
 
     total: Callable[[Any], Value]  #: Number of panels of an instruction that the stream transfers
     #: Function that returns how many of the first n panels of an instruction the stream transfers. Its arguments are
@@ -141,7 +141,7 @@ def claim_stream(
     own: OwnPanels = ALL_PANELS,
     number: Callable[[Any, Value], Value] = lambda _, place: place[:5],
 ) -> tuple[Any, Value]:
-    """Claim that a stream requests panels in order, and that the panels in its queue are multiplied next.
+    """Claim that a stream requests panels (eight columns of D) in order, and that queued panels are multiplied next.
 
     `turn` and `requests` are the ports of the operand. `number` returns the number of a panel, given an instruction and
     the position of the panel in the order of multiplication. Return the instruction for which a panel is requested, and
@@ -180,7 +180,7 @@ def claim_stream(
 
 
 def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: OwnPanels = ALL_PANELS) -> None:
-    """Claim that requests for panels of B have the right descriptor, major dimension and length, and are in order."""
+    """Claim that requests for panels of B are in order, and have the right matrix descriptor, major and length."""
     requests = parts.fetch.b
     request: Any = requests.payload
     instruction, place = claim_stream(h, model, "b", parts.slots.b, requests, fetch.panels, own)
@@ -196,9 +196,10 @@ def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: 
 def claim_a(
     h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, elsewhere: Value
 ) -> tuple[list[list[Value]], Value]:
-    """Claim that A in shared memory is requested panel by panel. If A is elsewhere, `elsewhere` ends the slot's turn.
+    """Claim that A in shared memory is requested panel by panel (eight rows each), first for one slot, then the other.
 
-    Return which core matrices of A (two for each panel) are stored for each slot, and the slots with incomplete A.
+    If A is not in shared memory, `elsewhere` ends the turn of the slot. Return which core matrices of A (two for each
+    panel) are stored for each slot, and a mask of the slots with incomplete A.
     """
     turn, requests, last = parts.slots.a, parts.fetch.a, SEGMENTS * fetch.a_panels - 1
     request: Any = requests.payload
@@ -224,8 +225,8 @@ def claim_a(
     h.claim("request_of_a", ~requests.valid | Cat(right).all())
     h.claim("panel_of_a", request.panel == panel)
     h.claim("a_elsewhere", ~elsewhere | (pending & ~instruction.a_shared))
-    # `read` is the number of core matrices of A that have been read for the slot `slot`. `number` is the number of the
-    # core matrix that arrives.
+    # `read` counts the core matrices of A that have been read for the slot `slot`. `number` is the index of the core
+    # matrix of A that arrives.
     read = h.named("read_of_a", Cat(fetch.segment, panel, Const(0, 1)))
     h.claim("a_begun", (read == 0) | (pending & instruction.a_shared))
     owner = model.in_slot(core_matrix.tag)

@@ -33,10 +33,10 @@ _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "posit
 
 @dataclass(frozen=True)
 class _StandIn:
-    """Stand-in for a pipeline stage of a dot-product unit. The marked step is the one that the proof follows."""
+    """Stand-in for a pipeline stage of a dot-product unit. The proof follows one step, the marked step."""
 
     receiving: Value  #: Whether the inputs in this cycle are those that the stage would receive for the marked step
-    answering: Value  #: Whether the outputs in this cycle are `answers`; otherwise they have any values
+    answering: Value  #: Whether the outputs in this cycle are `answers`; otherwise the outputs have any values
     answers: dict[_Path, Value]  #: For each output port of the stage, its result for the marked step
 
 
@@ -71,8 +71,8 @@ def _stand_in(h: Harness, name: str, stage: Any, expected: dict[_Path, Any], cyc
     return _StandIn(same, answering, answers)
 
 
-#: Sets of cuts that no preset has. Together they contain every cut within a stage. With all nine registers in one
-#: dot-product unit, the engine does not finish in ten minutes.
+#: Sets of cuts (positions of pipeline registers) that no preset has. Together, the sets contain every cut within a
+#: stage. With all nine registers in one dot-product unit, the proof engine does not finish in ten minutes.
 _OTHER_CUTS = (("product", "tree", "count"), ("align", "count", "normalise"))
 
 
@@ -85,16 +85,16 @@ def _units(config: CoreConfig) -> Iterator[Parameters]:
 
 @UNIT.property("stages", _units, cycles=lambda config: config.latency + 3)
 def _stages(h: Harness, config: CoreConfig) -> None:
-    """A unit is the sequence of its stages: each stage receives the data of its own step, whatever the stages compute.
+    """A dot-product unit is the sequence of its stages: each stage receives the data of its step in the right cycle.
 
-    This holds at full width, with the registers of the configuration, whatever steps follow, and with any stalls.
+    The claims hold for any function of each stage, at full width, with the registers of the configuration, with any
+    following steps, and with any stalls.
     """
     h.assume(~h.clocked())
     unit = h.add("unit", opened(Unit(config)))
     parts, enable = unit.parts, h.free("enable")
     marked = constant(h, "marked_step", unit.step.shape())
-    # Number of enabled cycles since the marked step entered, including the first cycle. It is zero before the step
-    # enters.
+    # Number of enabled cycles since the marked step entered, including the first cycle, or zero before the step enters.
     age = Signal(range(config.latency + 2), name="age")
     claim_chosen(h, age == 0)
     enters = h.named("enters", h.free("mark") & enable & (age == 0))

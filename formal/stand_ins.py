@@ -1,4 +1,4 @@
-"""Stand-ins for neighbours of the component under proof: arrays, operand fetch, reader of tensor memory, accumulators.
+"""Stand-ins for components around the one under proof: arrays, operand fetch, reader of tensor memory, accumulators.
 
 A stand-in may act in any cycle in which the real component may. The real components are proved separately
 (``warp.operands``, ``fetch.both``, ``tensor_operands.columns``, ``accumulators``). Every operand word carries a label:
@@ -49,18 +49,20 @@ WORD = 32
 PLACE_BITS = 10
 #: Number of 16-byte segments in a row of A.
 SEGMENTS = 2
-#: Maximum number of panels that are fetched before their multiplication, and of items in the stand-in for an array.
+#: Maximum number of panels that are fetched ahead of their multiplication. The stand-in for an array has the same
+#: capacity in items.
 DEPTH = 2
-#: Panel that was fetched before its multiplication: mark of its instruction, and panel number.
+#: Layout of an entry for a panel that was fetched ahead of its multiplication: mark of the instruction, panel number.
 _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
 #: Fields of a request that determine which columns of tensor memory are read.
 _COLUMN_FIELDS = ("sparse", "wide", "scaled", "last_panel", "a_shared")
-#: Number of arrays of dot-product units in the proof. With their 64 lanes, the block scales of A need a second column.
+#: Number of arrays of dot-product units in the proof. Four arrays have 64 rows of A, whose block scales need two
+#: columns of tensor memory.
 ARRAYS = 4
 ROWS_OF_ARRAYS = ROWS * ARRAYS
 #: Maximum number of columns of each operand in tensor memory, for the lanes in the proof. `FIRST_OF` contains, for each
-#: operand, the number of columns that are read before it.
+#: operand, the number of columns that are read before those of the operand.
 COLUMNS_OF = {Operand.METADATA: 2, Operand.SCALE_A: ROWS_OF_ARRAYS // 32, Operand.SCALE_B: 8, Operand.A: 8}
 FIRST_OF = {operand: sum([*COLUMNS_OF.values()][:number]) for number, operand in enumerate(COLUMNS_OF)}
 ALL_COLUMNS = sum(COLUMNS_OF.values())
@@ -151,7 +153,7 @@ class FetchStandIn:
     def __init__(self, h: Harness, a_panels: int) -> None:
         self.a_panels = a_panels
         self.panels = Queue("fetched")  #: Panels of B that were read and not multiplied yet
-        #: Next segment to read of the requested panel of A, and whether a core matrix of A arrives in this cycle.
+        #: Next segment (16 bytes along K) to read of the requested panel of A, and whether a core matrix of A arrives.
         self.segment, self.arriving = Signal(name="segment_of_a"), Signal(name="a_arriving")
         layout = data.StructLayout({"panel": range(a_panels), "segment": 1, "tag": 1, "mark": 1})
         #: Panel, segment, tag and mark of the arriving core matrix.
@@ -160,7 +162,7 @@ class FetchStandIn:
         self._read_b, self._offer_b, self._read_a = (h.free(name) for name in names)
 
     def build(self, fetch: OperandFetch) -> Module:
-        """Build the logic that replaces that of the operand fetch in the component under proof."""
+        """Build the logic that replaces the operand fetch in the component under proof."""
         m = Module()
         oldest, arriving = self.panels.entries[0], self.core_matrix
         push, pop, reads_a = Signal(), Signal(), Signal()
@@ -203,16 +205,16 @@ class ColumnReaderStandIn:
         self._read, self._chosen = h.free("may_read_column"), h.free("column", range(ALL_COLUMNS))
         h.assume(self._chosen < ALL_COLUMNS)
         self._accept = h.free("may_accept_request")
-        #: Whether a column arrives, and whether the last column of a request arrives or the request has no columns.
+        #: Whether a column arrives, and whether a request is complete: its last column arrives, or it has no columns.
         self.arriving, self.complete = Signal(name="column_arriving"), Signal(name="columns_complete")
-        #: Number of the column among :data:`ALL_COLUMNS`, its slot, and its instruction's mark.
+        #: Number of the arriving column, below `ALL_COLUMNS`. `tag` and `mark` are its instruction slot and mark.
         self.place = Signal(range(ALL_COLUMNS), reset_less=True, name="column_place")
         self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
         self.done = Signal(ALL_COLUMNS, name="columns_done")  #: Mask of the columns read for the request at the input
         self.accepted = Signal(name="columns_accepted")  #: Whether the request is accepted in this cycle
 
     def build(self, reader: TensorOperands) -> Module:
-        """Build the logic that replaces that of the reader of tensor memory in the component under proof."""
+        """Build the logic that replaces the reader of tensor memory in the component under proof."""
         m, request = Module(), reader.i.payload
         needed, read = Signal(ALL_COLUMNS, name="needed_columns"), Signal(name="column_is_read")
         m.d.comb += [
@@ -241,7 +243,7 @@ class ColumnReaderStandIn:
 
 
 def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value, a_shared: Value) -> Value:
-    """Return a flag for each column of tensor memory, set if an instruction reads the column.
+    """Return a mask of the columns of tensor memory that an instruction reads.
 
     Sparse instructions read one column of metadata if elements have 16 bits, else two. The scales of B have one column
     of tensor memory for every 32 columns of B.
@@ -270,7 +272,7 @@ class AccumulatorsStandIn:
         self._accept, self._offer = h.free("may_request_d"), h.free("may_offer_d")
 
     def build(self, store: Accumulators) -> Module:
-        """Build the logic that replaces that of the accumulators in the component under proof."""
+        """Build the logic that replaces the store of accumulators in the component under proof."""
         m, oldest, column = Module(), self.panels.entries[0], store.i.payload.column
         push, pop = Signal(), Signal()
         m.d.comb += [
@@ -288,5 +290,5 @@ class AccumulatorsStandIn:
 
 
 def accumulator_word(mark: Value, panel: Value, place: int) -> Value:
-    """Return a labelled accumulator. The label identifies the instruction, the panel of D, and the word's position."""
+    """Return a labelled accumulator word. The label identifies the instruction, panel of D and position of the word."""
     return Cat(mark, panel, Const(place, PLACE_BITS))

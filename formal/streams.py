@@ -70,7 +70,7 @@ class Flow:
         m.d.sync += inside.eq(inside + self.accepts - self.delivers)
         h.observed["inside"] = inside
         self.most = most
-        # Whether an item was marked, the number of items in front of it, and whether it was delivered.
+        # Whether an item was marked, the number of items in front of the marked item, and whether it was delivered.
         marked, self.ahead, self.passed = Signal(name="marked"), Signal(range(most + 2), name="ahead"), Signal()
         self.marks = h.named("marks", h.free("mark") & self.accepts & ~marked)
         with m.If(self.marks):
@@ -82,7 +82,7 @@ class Flow:
             m.d.sync += self.passed.eq(1)
 
     def claim(self, h: Harness, token: Value, payload: Value, reset: Value) -> None:
-        """Claim order and protocol of the output stream. `token` is a result's mark, `payload` the whole result."""
+        """Claim order and protocol of the output stream. `token` is the mark of a result, `payload` all of its bits."""
         h.claim("nothing_from_nothing", ~self.o_valid | (self.inside != 0))
         h.claim("holds_no_more", self.inside <= self.most)
         h.claim("order", ~self.o_valid | (token == self.awaited))
@@ -98,8 +98,8 @@ class Flow:
     def answers(self, h: Harness, cycles: int) -> None:
         """Claim that an item enters or leaves at least once in `cycles` cycles in which the output is ready.
 
-        Other cycles may lie between these cycles. The count restarts in a cycle in which no item is in the component or
-        waits at its input.
+        Cycles in which the output is not ready may lie between and are not counted. The count restarts in a cycle in
+        which no item is in the component or waits at its input.
         """
         idle = ~(self.i_valid | (self.inside != 0))
         claim_progress(h, "answers", self.accepts | self.delivers | idle, self.o_ready, cycles)
@@ -125,16 +125,16 @@ def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
 
 
 def claim_chosen(h: Harness, quiet: Value) -> None:
-    """Claim that `quiet` is true in the first cycle, in which the constants are chosen."""
+    """Claim that `quiet` is true in the first cycle, in which the free constants get their values."""
     begun = Signal(name="begun")
     h.m.d.sync += begun.eq(1)
     h.claim("constants_are_chosen", begun | quiet)
 
 
 def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Value, Any]:
-    """Drive a stream's payload with a free value that is constant while it waits.
+    """Drive a stream's payload with a free value that is constant while the stream waits.
 
-    Return the payload, whether it waits, and its value in the previous cycle.
+    Return the payload, whether the payload of the previous cycle still waits, and the payload of the previous cycle.
     """
     payload = h.free(name, source.payload.shape())
     h.m.d.comb += source.payload.eq(payload)
@@ -155,7 +155,7 @@ SMALL_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 
 
 def _core_cycles(config: CoreConfig) -> int:
-    """Return the number of cycles within which every cover is reached: a core fills, waits and drains."""
+    """Return an upper bound on the cycles needed to reach every cover condition: a core fills, waits and drains."""
     return 2 * config.latency + 6
 
 
@@ -208,7 +208,7 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
 
 @CORE.property("reset", lambda config: [(bare(config),)], cycles=_core_cycles)
 def _core_reset(h: Harness, config: CoreConfig) -> None:
-    """After a reset, no output of a core depends on what its registers contained before, power-up included."""
+    """After a reset, no output of a core depends on earlier register contents, not even after power-up."""
     token = h.free("token")
 
     def drive(core: Core) -> list[Any]:
@@ -240,7 +240,7 @@ def _alike(
 
 
 def _warp_cycles(config: CoreConfig) -> int:
-    """Return the number of cycles within which every cover is reached: a warp executes two instructions."""
+    """Return an upper bound on the cycles needed to reach every cover condition: a warp executes two instructions."""
     blocks, steps = _blocks_and_steps(config)
     return 2 * blocks * steps + 3 * config.latency + 8
 
@@ -255,7 +255,7 @@ def few_blocks(config: CoreConfig) -> CoreConfig:
 
 
 def _warps(config: CoreConfig) -> list[Parameters]:
-    """Return the array of a configuration, if it serves a warp."""
+    """Return the configuration's array as the only parameter set, or no parameter set if it cannot serve a warp."""
     return [(few_blocks(bare(config)),)] * config.serves_warp
 
 
@@ -269,10 +269,10 @@ def _warps_and_half_cores(config: CoreConfig) -> list[Parameters]:
 def _warp_order(h: Harness, config: CoreConfig) -> None:
     """A warp loses, duplicates or reorders no item, and every register of a result belongs to that result.
 
-    All accumulator registers of an instruction carry its mark, and each result register must show it. So results of two
-    instructions, steps or blocks never mix. This covers f32 and f16 results and one step or two. An f16 result leaves
-    two registers zero. Without new instructions the warp drains. It needs at least one cycle per block of an item. A
-    full warp with more than one block accepts no item.
+    All accumulator registers of an instruction carry its mark, and each result register must show the mark. Results of
+    two instructions, steps or blocks therefore never mix. The proof covers f32 and f16 results and one step or two. An
+    f16 result leaves two registers zero. Without new instructions, the warp drains. A warp needs at least one cycle per
+    block of an item. A full warp with more than one block accepts no item.
     """
     reset = h.clocked()
     warp = h.add("warp", Warp(config, _ECHO))
@@ -310,10 +310,10 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
 
 @WARP.property("reset", _warps, cycles=_warp_cycles)
 def _warp_reset(h: Harness, config: CoreConfig) -> None:
-    """After a reset, no output of a warp depends on what its registers contained before, power-up included.
+    """After a reset, no output of a warp depends on earlier register contents, not even after power-up.
 
-    Of each result register, bits n and n + 16 are compared, where n is the lane number modulo 16. In an f16 result they
-    belong to two outputs. `warp.order` proves that all bits of a register are written alike.
+    Of each result register, bits n and n + 16 are compared, where n is the lane number modulo 16. In an f16 result,
+    these two bits belong to two outputs. `warp.order` proves that all bits of a register are written alike.
     """
     token, control, long = h.free("token"), h.free("control", control_layout()), h.free("long")
 

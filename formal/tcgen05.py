@@ -56,7 +56,7 @@ _OWN_B = OwnPanels(
 
 
 def _number_of_d(i: Any, place: Value) -> Value:
-    """Return the number of the panel of D at a position in the order of multiplication.
+    """Return the number of the panel of D (eight columns) at a position in the order of multiplication.
 
     A pair of CTAs takes panels from the two halves of N in turn.
     """
@@ -76,10 +76,10 @@ def _is_scaled(instruction: Any) -> Value:
 def _order(h: Harness) -> None:
     """Every array of units receives the next columns of B, and its own rows of A, metadata, block scales and D.
 
-    Every word is at its position, once for each panel and in order. This covers A in shared and in tensor memory,
-    metadata of 16-bit and of 8-bit elements, and a single CTA as well as a pair, in which the two CTAs provide panels
-    of B alternately. Memories and arrays may accept at any time, both instruction slots may be occupied, and a reset
-    may occur at any time.
+    Every word is at its position, once for each panel (eight columns of D) and in order. The proof covers A in shared
+    and in tensor memory, metadata of 16-bit and of 8-bit elements, and a single CTA as well as a pair, in which the two
+    CTAs provide panels of B alternately. Memories and arrays may accept at any time, both instruction slots may be
+    occupied, and a reset may occur at any time.
     """
     reset = h.clocked()
     fetch, columns, accumulators = FetchStandIn(h, 2 * ARRAYS), ColumnReaderStandIn(h), AccumulatorsStandIn(h)
@@ -131,9 +131,9 @@ def _order(h: Harness) -> None:
 
 
 def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: SlotModel) -> tuple[list[Signal], Value]:
-    """Claim that columns of tensor memory are requested for one instruction slot first, and then for the other.
+    """Claim that columns of tensor memory are requested for one instruction slot first, and then for the other slot.
 
-    Return the columns that are stored for each slot, and the slots for which some columns are missing.
+    Return a mask of the columns that are stored for each slot, and a mask of the slots with missing columns.
     """
     turn, requests, tag = cta.parts.slots.words, cta.parts.tensor_operands.i, columns.tag
     request: Any = requests.payload
@@ -180,7 +180,7 @@ def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: Sl
 
 
 def _claim_accumulators(h: Harness, cta: Any, accumulators: AccumulatorsStandIn, model: SlotModel) -> None:
-    """Claim that accumulators are requested panel by panel, and that the panels are multiplied in this order."""
+    """Claim that accumulators are requested panel by panel (eight columns of D), in the order of multiplication."""
     requests = cta.parts.accumulators.i
     request: Any = requests.payload
     turn, queue = cta.parts.slots.d, accumulators.panels
@@ -272,7 +272,7 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
                 of_tensor = word_of_column(mark, Operand.A, 4 * segment + thread, row_of_a)
                 of_a = Mux(current.a_shared, label(mark, place), of_tensor)
                 of_c = accumulator_word(mark, number, place)
-                a.append(operands.a[lane][register][:15] == of_a[:15])  # an f16 may have an inverted sign, bit 15
+                a.append(operands.a[lane][register][:15] == of_a[:15])  # bit 15, the sign of an f16, may be inverted
                 b.append(operands.b[lane][register] == label_of_b(mark_of_b, panel_of_b, group, 4 * register + thread))
                 c.append(operands.c[lane][register] == Mux(current.add, of_c, 0))
             column = Cat(Const(group, 3), number)  # column number in D: 8 * panel + group

@@ -26,21 +26,21 @@ from .tensor_core import Echo, EchoEverywhere
 __all__ = ["TCGEN05"]
 
 
-#: Number of cycles within which every cover is reached: an instruction with A in shared memory is multiplied,
-#: and its results are written.
+#: Upper bound on the cycles needed to reach every cover condition: the time in which an instruction with A in shared
+#: memory is multiplied, and the results of the instruction are written.
 _CYCLES = 40
 #: Instruction fields that affect the timing, in addition to the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", "odd", "elsewhere"), 1))
 
 
-# Parameter sets: instructions with one panel or two, executed by one CTA or by a pair.
+# Parameter sets: instructions with one panel (eight columns of D) or two panels, executed by one CTA or by a CTA pair.
 @TCGEN05.property("progress", lambda _: [(1, False), (2, False), (2, True)], cycles=_CYCLES)
 def _progress(h: Harness, panels: int, pair: bool) -> None:
     """While a multiplication is offered or unfinished, some request, read, multiplication, write or transfer happens.
 
     Of two cycles in which the other CTA of a pair waits for this CTA, at least one has such an event, whatever happens
-    in the cycles between. An instruction may use the accumulators of the previous instruction. No result is written
-    that was not requested.
+    in the cycles between them. An instruction may use the accumulators of the previous instruction. No result is
+    written that was not requested.
     """
     reset = h.clocked()
     cta = h.add("cta", opened(Tcgen05(SMALL_ARRAY, warp_class=Echo)))
@@ -100,7 +100,7 @@ class _Shown(EchoEverywhere):
 
 @TCGEN05.property("results", once, cycles=_CYCLES)
 def _results(h: Harness) -> None:
-    """The results of the tensor cores for a panel are written once, in order, and every word at its position.
+    """The tensor cores' results for a panel (eight columns of D) are written once, in order, each word at its position.
 
     The metadata flags of the panel are output in the same cycle, each at the position of its row. Memories may accept
     at any time.

@@ -22,8 +22,8 @@ from .streams import Flow, bare
 __all__ = ["TENSOR_CORE", "Echo", "EchoEverywhere", "words_of_result"]
 
 TENSOR_CORE = Topic("tensor_core")
-#: Minimum number of cycles between the starts of two ``mma``. A key is: 1 if the ``mma`` is sparse, and 1 if its A
-#: takes four registers. The numbers of cycles are measured on an H200, and not read from the design.
+#: Minimum number of cycles between the starts of two ``mma``. Keys: whether the ``mma`` is sparse (1 or 0), and whether
+#: its A takes four registers (1 or 0). The numbers of cycles are measured on an H200, and not read from the design.
 _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 
 
@@ -73,19 +73,20 @@ def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
 
 
 def _streams(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield a small array, whose logic is that of every configuration, for ``mma`` and for panels of ``wgmma``."""
+    """Yield a small array, with the same control logic as every array, for ``mma`` and for panels of ``wgmma``."""
     array = replace(bare(config), rows=4, columns=4)
     if array.serves_warp:
         yield from ((array, of_panels) for of_panels in (False, True))
 
 
-# Every cover is reached within sixteen cycles, in which two instructions start and leave.
+# Upper bound on the cycles needed to reach every cover condition: the time in which two instructions start and leave.
 @TENSOR_CORE.property("order", _streams, cycles=16)
 def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     """Every result returns to its own stream (``wgmma`` or ``mma``), in order, whatever happens in the other stream.
 
-    No ``mma`` begins while a panel of ``wgmma`` waits, or before the register file has delivered its operands. An
-    offered ``mma`` begins as soon as no panel waits, its operands are delivered and the array accepts it.
+    No ``mma`` begins while a panel of ``wgmma`` (eight columns of D) waits to be multiplied, or before the register
+    file has delivered the operands of the ``mma``. An offered ``mma`` begins as soon as no panel waits, its operands
+    are delivered and the array accepts it.
     """
     reset = h.clocked()
     core = h.add("core", opened(TensorCore(config, warp_class=Echo)))

@@ -13,10 +13,11 @@ __all__ = ["TENSOR_OPERANDS"]
 TENSOR_OPERANDS = Topic("tensor_operands")
 
 
-# The covers are reached in the longest instruction, which reads 22 columns, and at the start of the next instruction.
+# Upper bound on the cycles needed to reach every cover condition: the time of the longest instruction, which reads 22
+# columns, and of the start of the next instruction.
 @TENSOR_OPERANDS.property("columns", once, cycles=26)
 def _columns(h: Harness) -> None:
-    """Every instruction reads all its columns once, in order and without gaps, each labelled with its operand.
+    """Every instruction reads all its columns of tensor memory once, in order and without gaps, labelled by operand.
 
     Metadata of elements of 16 bits or more is in one column, which the sparsity selector chooses; metadata of smaller
     elements is in two columns. Block scales of A are in four columns, block scales of B in one column for each 32
@@ -29,8 +30,7 @@ def _columns(h: Harness) -> None:
     h.m.d.comb += operands.i.valid.eq(h.free("i_valid") & ~reset)
     memory = operands.memory
     accepts = h.named("accepts", operands.i.valid & operands.i.ready)
-    # Number of columns of each operand, which is zero for an absent operand. It is computed independently of the
-    # hardware.
+    # Number of columns of each operand, or zero for an absent operand, computed independently of the hardware.
     counts = {
         Operand.METADATA: Mux(request.sparse, Mux(request.wide, 1, 2), 0),
         Operand.SCALE_A: Mux(request.scaled, 4, 0),

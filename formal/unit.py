@@ -24,7 +24,7 @@ __all__ = ["UNIT"]
 
 UNIT = Topic("unit")
 _EXPONENT = signed(10)
-#: Minimum number of alignment bits with which f16 results of e2m1 reach every case of rounding.
+#: Minimum number of alignment bits (F) with which f16 sums of e2m1 products reach every case of rounding.
 _ALIGNMENT_BITS = 12
 
 
@@ -95,8 +95,8 @@ def _claim_sum(h: Harness, stage: ReduceStage) -> list[Value]:
 def _float_step(h: Harness, config: CoreConfig) -> None:
     """A step of four e2m1 products rounds the exact sum of its terms, each truncated F = 12 bits below e_max, to f16.
 
-    This covers all operands, metadata and accumulators. If the accumulator is infinite, it is the result. If it is NaN,
-    the result is the canonical NaN.
+    The proof covers all operands, metadata and accumulators. If the accumulator is infinite, the result equals the
+    accumulator. If the accumulator is NaN, the result is the canonical NaN.
     """
     operands = _Operands(h, config, ResultCode.F16, (RuleCode.ORDERED,))
     h.assume(Cat(value == 0 for value in operands.codes).all())

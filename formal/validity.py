@@ -34,13 +34,14 @@ def _warps(config: CoreConfig) -> Iterator[Parameters]:
         yield (few_blocks(replace(bare(config), cuts=(), mux=config.mux)),)
 
 
-# Number of cycles within which every cover is reached: a warp accepts an instruction and delivers its result.
+# Upper bound on the cycles needed to reach every cover condition: the time in which a warp accepts an instruction and
+# delivers its result.
 @VALIDITY.property("warp", _warps, cycles=lambda config: 2 * config.warp_blocks + 4)
 def _of_registers(h: Harness, config: CoreConfig) -> None:
-    """A result flags exactly the chunks with an undefined nibble in the metadata registers, by the metadata rule.
+    """A result flags exactly the chunks whose nibble in the metadata registers is undefined by the metadata rule.
 
-    This covers every metadata word, sparsity selector, rule and width, and one step or two. A dense instruction has no
-    flags.
+    The proof covers every metadata word, sparsity selector, rule and element width, and one step or two. A dense
+    instruction has no flags.
     """
     h.assume(~h.clocked())
     warp = h.add("warp", opened(Warp(config, stand_in(Unit, lambda _: Module()))))

@@ -26,14 +26,15 @@ from .wgmma import WGMMA
 __all__ = ["WGMMA"]
 
 _REGISTERS = RegisterCycles(1, 2, 2, {(False, False): 1, (False, True): 2, (True, False): 2, (True, True): 2})
-#: Number of cycles of which at least one has a visible transfer. In the others, the register file, the operand fetch or
-#: the tensor cores are busy.
+#: Number of cycles of which at least one has a visible transfer. In the other cycles, the register file, the operand
+#: fetch or the tensor cores are busy.
 _QUIET = 9
 
 
-#: Parameter sets: instructions with one panel or with two.
+#: Parameter sets: instructions with one panel (eight columns of D), and instructions with two panels.
 _LENGTHS: list[Parameters] = [(1,), (2,)]
-#: Number of cycles within which every cover is reached: an instruction with A in shared memory is multiplied.
+#: Upper bound on the cycles needed to reach every cover condition: the time in which an instruction with A in shared
+#: memory is multiplied.
 _CYCLES = 40
 #: Instruction fields that affect the timing, in addition to the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
@@ -60,7 +61,7 @@ def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *ot
 
 
 class _Shown(EchoEverywhere):
-    """Stand-in for an array of units. For each item it outputs the lowest bits of C and metadata, and the warp."""
+    """Stand-in for an array of units: it outputs the lowest bits of C and metadata of an item, and the warp number."""
 
     def shown(self) -> Value:
         """Return the bits of an item that the stand-in outputs."""
@@ -72,8 +73,8 @@ def _progress(h: Harness, panels: int) -> None:
     """While a multiplication is offered or unfinished, some read, multiplication, delivery or transfer happens.
 
     At least one of nine cycles in which accumulators are offered and results are taken has such an event, whatever
-    happens in the cycles between, and whatever an array multiplies for other warps. No result is output that was not
-    requested. A commit or a wait cannot block the multiplications: `commits.order` proves that both are accepted.
+    happens in the cycles between them, and whatever an array multiplies for other warps. No result is output that was
+    not requested. Commits and waits cannot block the multiplications: `commits.order` proves that they are accepted.
     """
     reset = h.clocked()
     group = _add(h, "group", 1, Echo)
@@ -96,7 +97,7 @@ def _progress(h: Harness, panels: int) -> None:
     moves = Cat(taken, multiplied, delivered, group.memory.read).any()
     h.cover("is_quiet", claim_progress(h, "moves", moves | reset | ~(group.i.valid | owed), fair, _QUIET) != 0)
     h.claim("nothing_from_nothing", ~group.o.valid | owed)
-    # Invariants that the engine needs.
+    # Invariants that the proof engine needs: the two instruction slots, and the reads of A for the slots, take turns.
     cores = group.parts.tensor_cores
     claim_turns(h, cores.parts.slots, "a", "b")
     claim_fetch_of_a(h, cores.parts, WARPS)
@@ -110,9 +111,9 @@ def _shared(h: Harness, panels: int) -> None:
     """Two warpgroups that share the tensor cores get their own results, once and in order, and both are served.
 
     Every word of a result, its flags included, comes from the accumulators and the instruction of its warpgroup and
-    from its own warp, and is at its own position. While a multiplication of one warpgroup is offered, at most one of
-    the other is taken. Both warpgroups may have idle cycles, stalls and results that wait. They have the same hardware,
-    so claims about the results of the first warpgroup suffice.
+    from its own warp, and is at its own position. While one warpgroup offers a multiplication, at most one
+    multiplication of the other warpgroup is taken. Both warpgroups may have idle cycles, stalls and results that wait.
+    The warpgroups have the same hardware, so claims about the results of the first warpgroup suffice.
     """
     reset = h.clocked()
     shared = _add(h, "shared", 2, _Shown)

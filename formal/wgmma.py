@@ -1,4 +1,4 @@
-"""Proofs about ``wgmma`` on an SM's tensor cores: each receives its own rows, columns and metadata in every panel.
+"""Proofs about ``wgmma`` on an SM's tensor cores: each core receives its own rows, columns and metadata.
 
 The fetch and the arrays are proved separately (``fetch.both``, ``warp.operands``) and replaced by stand-ins, which may
 behave in every way that is possible for the real components. Every word of an operand has its own label: the mark of
@@ -43,7 +43,8 @@ _A_PANELS = 8
 _INSTRUCTION = instruction_layout(sparsity_selector=2)
 
 
-# Number of cycles within which every cover is reached: an instruction with A in shared memory is multiplied.
+# Upper bound on the cycles needed to reach every cover condition: the time in which an instruction with A in shared
+# memory is multiplied.
 @WGMMA.property("order", once, cycles=24)
 def _order(h: Harness) -> None:
     """Every tensor core receives the next columns of B, its rows of A, and its instruction's metadata and control.
@@ -102,7 +103,7 @@ def _order(h: Harness) -> None:
 
 
 def _same(word: Value, expected: Value) -> Value:
-    """Return whether a word has its expected label in the lowest bits. Other bits, such as signs, are ignored."""
+    """Return whether the lowest bits of a word have the expected label. Other bits, such as signs, are ignored."""
     return word[: PLACE_BITS + 1] == expected[: PLACE_BITS + 1]
 
 
@@ -146,7 +147,7 @@ _SIGNS = {
 
 
 def _floats(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield the small array with those element formats of a configuration that ``wgmma`` supports, if there are any."""
+    """Yield the small array with the configuration's element formats that ``wgmma`` supports, if there are any."""
     if formats := tuple(name for name in config.formats if name in _SIGNS):
         yield (replace(SMALL_ARRAY, formats=formats, alignment_bits=25),)
 

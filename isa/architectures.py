@@ -1,4 +1,4 @@
-"""PTX targets such as sm_90a: the architecture whose numerics each target has, and the instructions it lacks."""
+"""PTX targets such as sm_90a: the architecture that gives a target its numerics, and the instructions it lacks."""
 
 import re
 from dataclasses import dataclass
@@ -94,17 +94,18 @@ def target_named(name: str) -> Target:
         return TARGETS[name]
     unknown = f"{shown(name)} is no known architecture"
     if is_word_of(name, _EARLIER):
-        raise InstructionError(f"{unknown}; it has no sparse tensor cores, which begin with {ARCHITECTURES[0]}")
+        raise InstructionError(f"{unknown}; GPUs older than {ARCHITECTURES[0]} have no sparse tensor cores")
     if isinstance(name, str) and name.strip().startswith(("mma.", "wgmma.", "tcgen05.")):
         raise InstructionError(
-            f"{unknown}; it is an instruction: sptc.numerics takes the architecture first, sptc.evidence second"
+            f"{unknown}, but an instruction: the architecture is the first argument of sptc.numerics and the second "
+            "argument of sptc.evidence"
         )
     near = get_close_matches(_spelled(name), TARGETS, 1, 0.7) if isinstance(name, str) else []
     raise InstructionError(f"{unknown}; {f'did you mean {near[0]}?' if near else f'expected {one_of([*TARGETS])}'}")
 
 
 def _spelled(name: str) -> str:
-    """Return the name of a target in lower case with prefix ``sm_``: ``sm_90a`` for ``SM90a`` or ``compute_90a``."""
+    """Return a target's name in lower case with the prefix ``sm_``: ``sm_90a`` for ``SM90a`` or ``compute_90a``."""
     match = re.fullmatch(r"(?:sm|compute)?[_-]?(\d{2,3}\w?)", name[:20].strip().lower())
     return f"sm_{match[1]}" if match else ""
 
@@ -129,5 +130,5 @@ def require_target(instruction: Instruction, name: str, opcode: Opcode | None = 
         raise lacking(name, instruction, having)
     if opcode and target.is_family and opcode.scale_word.startswith("scale_vec"):
         block = "block16" if opcode.scale_size == 4 else "block32"
-        raise InstructionError(f"{name} does not have '.{opcode.scale_word}' of {opcode}; use '.{block}'.")
+        raise InstructionError(f"{name} does not have '.{opcode.scale_word}' of {opcode}; use '.{block}' instead.")
     return target.arch

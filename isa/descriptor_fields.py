@@ -21,9 +21,9 @@ __all__ = [
 ]
 
 _RESERVED = "reserved"
-#: Addresses and offsets in matrix descriptors.
+#: Names of the fields of a matrix descriptor that contain an address or an offset.
 _OFFSETS = ("start address", "leading byte offset", "stride byte offset")
-#: Titles of instruction-descriptor fields for tables of a descriptor. The title of any other field is its name.
+#: Titles of instruction-descriptor fields in printed tables. The title of a field that is not listed is its name.
 _TITLES = {
     "d": "type of D",
     "a": "type of A",

@@ -69,7 +69,8 @@ class Source:
 def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opcode | None = None) -> Form:
     """Return the key under which evidence for an instruction is found. If `a_from` is None, A is in registers.
 
-    Without `opcode`, the key of a ``tcgen05`` instruction stands for all its opcodes, and no file has evidence for it.
+    Without `opcode`, the key of a ``tcgen05`` instruction stands for all its opcodes, and no file has evidence for this
+    key.
     """
     text = str(instruction)
     if opcode:
@@ -102,7 +103,7 @@ def evidence(instruction: Instruction, arch: str, a_from: str | None = None, opc
     if a_from is not None:
         known = [form.a_from for form in forms]
         if not is_word_of(a_from, known):
-            raise InstructionError(f"A of {instruction} is in {one_of(known)}, not in {shown(a_from)}")
+            raise InstructionError(f"operand A of {instruction} is in {one_of(known)}, not in {shown(a_from)}")
         forms = tuple(form for form in forms if form.a_from == a_from)
     return weakest(files[0].level if (files := sources(form)) else Evidence.MODELLED for form in forms)
 

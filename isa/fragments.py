@@ -32,7 +32,8 @@ WARP_LANES = 32
 class Fragment:
     """Map of a matrix to the registers of threads."""
 
-    #: Matrix row and column of element j of register r of thread l, shape (threads, registers, E).
+    #: Row and column of each element in the matrix, shape (threads, registers, E): index [l, r, j] is element j of
+    #: register r of thread l.
     rows: Index
     columns: Index
     shape: tuple[int, int]  #: Matrix shape
@@ -86,7 +87,7 @@ def a_fragment(instruction: Instruction) -> Fragment:
 def b_fragment(instruction: Instruction) -> Fragment:
     """Return the register map of B of ``mma``: rows k, columns n. ``wgmma`` reads B from shared memory instead."""
     if instruction.family != "mma":
-        raise ValueError(f"B of {instruction} is not held in registers")
+        raise ValueError(f"operand B of {instruction} is not in registers")
     bits = instruction.container_bits
     per_register = 32 // bits
     _, g, t, register, j = _grid(instruction, instruction.k // (4 * per_register), per_register)
@@ -110,7 +111,7 @@ def accumulator_fragment(instruction: Instruction) -> Fragment:
 class RegisterMap:
     """Map of metadata nibbles, shape (m, chunks), or block scales, shape (m or n, scale_size), to register bits."""
 
-    #: Thread of each nibble or scale, and its lowest bit in the thread's register for this operand.
+    #: Thread that holds each nibble or scale, and lowest bit of the nibble or scale in this thread's register.
     lanes: Index
     low_bits: Index
     #: Always None, since a thread has one register for the operand. Only maps of tensor memory have columns.
@@ -119,7 +120,7 @@ class RegisterMap:
 
 @lru_cache(maxsize=512)
 def metadata_map(instruction: Instruction, sparsity_selector: int) -> RegisterMap:
-    """Return the register map of the metadata. The selector must be less than ``instruction.sparsity_selectors``.
+    """Return the map of metadata nibbles to registers. The selector is below ``instruction.sparsity_selectors``.
 
     A lane that the selector picks holds four chunks of each of two rows if elements have 16 bits or more; otherwise it
     holds eight chunks of one row. Metadata registers of all other lanes are ignored.

@@ -15,8 +15,8 @@ __all__ = [
     "m_unit",
 ]
 
-#: Descriptor fields: lowest bit, width in bits (PTX ISA, instruction descriptor): for kinds without block
-#: scales, for mxf8f6f4, and for the kinds with packed 4-bit elements.
+#: Lowest bit and width in bits of each field of an instruction descriptor (PTX ISA, instruction descriptor), in three
+#: formats: for kinds without block scales, for mxf8f6f4, and for the kinds with packed 4-bit elements.
 _PLAIN = {"sparsity_selector": (0, 2), "sparse": (2, 1), "saturate": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3),
           "negate_a": (13, 1), "negate_b": (14, 1), "transpose_a": (15, 1), "transpose_b": (16, 1),
           "n": (17, 6), "m": (24, 5), "max_shift": (30, 2)}  # fmt: skip
@@ -50,10 +50,10 @@ MAX_SHIFTS = (0, 8, 16, 32)
 
 
 def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDescriptor:
-    """Decode an instruction descriptor of 32 bits. The opcode determines its format.
+    """Decode an instruction descriptor of 32 bits. The opcode determines the format of the descriptor.
 
-    Raise an `OperandError` if it sets a reserved bit, has a sparsity bit that contradicts the opcode, or holds a shape,
-    type or option that the instruction does not have.
+    Raise an `OperandError` if the descriptor sets a reserved bit, has a sparsity bit that contradicts the opcode, or
+    holds a shape, type or option that the instruction does not have.
 
     Source: PTX ISA, instruction descriptor; matrix shapes; transpose and negate; sparsity selector.
     """
@@ -169,7 +169,7 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
     if not kind.mixes and a != b:
         raise OperandError(f"A and B in {where} must have the same type, not .{a.name} and .{b.name}")
     if instruction.d.name == "f16" and a.name == "bf16":
-        raise OperandError(f"the type of D in {where} must be .f32 with .bf16, not .f16")
+        raise OperandError(f"the type of D in {where} must be .f32 if A is .bf16, not .f16")
     for name, fmt, negated, transposed in (
         ("A", a, descriptor.negate_a, descriptor.transpose_a),
         ("B", b, descriptor.negate_b, descriptor.transpose_b),
@@ -177,10 +177,10 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
         if negated and not kind.negates:
             raise OperandError(f"{where} negates {name}, which '.kind::{opcode.kind}' does not support")
         if transposed and not kind.transposes:
-            raise OperandError(f"{where} transposes {name}, which .{fmt.name} of this kind does not support")
+            raise OperandError(f"{where} transposes {name}, which kind {opcode.kind} does not support for .{fmt.name}")
     if descriptor.transpose_b and instruction.container_bits == 8 and n % (16 * opcode.cta_group):
         step = 16 * opcode.cta_group
-        raise OperandError(f"N in {where} must be a multiple of {step} with transposed B of 8 bits, not {n}")
+        raise OperandError(f"N in {where} must be a multiple of {step} for transposed B with 8-bit elements, not {n}")
     scale_ids = tuple(range(0, 4, opcode.scale_size)) if opcode.scale_size else (0,)
     for name, value, accepted in (
         ("selector", descriptor.sparsity_selector, tuple(range(opcode.selectors))),
@@ -194,7 +194,7 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
 
 
 def _numbers(choices: tuple[int, ...]) -> str:
-    """Return accepted numbers as text for a message: all, or first, last and step if six or more have equal steps."""
+    """Return accepted numbers as text for a message: all numbers, or a range if six or more have equal distances."""
     step = choices[-1] - choices[-2] if len(choices) > 1 else 0
     if len(choices) > 5 and choices == tuple(range(choices[0], choices[-1] + 1, step)):
         return f"{choices[0]} to {choices[-1]} in steps of {step}"

@@ -1,4 +1,4 @@
-"""Parser of PTX ``mma`` and ``wgmma`` instructions, and the record of an instruction."""
+"""Parser of PTX ``mma`` and ``wgmma`` instructions, and the class of a parsed instruction."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -177,7 +177,7 @@ class _Words:
 
     def take(self, name: str, value: str) -> None:
         if earlier := getattr(self, name):
-            raise InstructionError(f"'.{value}' in {self.text!r} repeats '.{earlier}'; one is expected.")
+            raise InstructionError(f"{self.text!r} has both '.{earlier}' and '.{value}'; only one of them is allowed.")
         setattr(self, name, value)
 
 
@@ -186,7 +186,7 @@ def _sorted_words(text: str) -> _Words:
     family, *words = text.strip().removesuffix(";").rstrip().split(".")
     if family == "tcgen05":
         raise InstructionError(
-            f"{text!r} has shape and types in an instruction descriptor; use sptc.tcgen05_mma with that descriptor."
+            f"shape and types of {text!r} are in an instruction descriptor; call sptc.tcgen05_mma with this descriptor."
         )
     if family not in _QUALIFIERS:
         raise InstructionError(f"{family!r} in {text!r} is no known opcode; accepted are mma, wgmma and tcgen05.")
@@ -267,7 +267,7 @@ def _narrowed(
 
 @parser
 def parse(text: str) -> Instruction:
-    """Parse the opcode and qualifiers of a PTX instruction. A missing ``.scale_vec`` has its default value.
+    """Parse the opcode and qualifiers of a PTX instruction. A missing ``.scale_vec`` gets its default value.
 
     For example ``mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32``. Types are in the order D, A,
     B, C, scale; the order of other qualifiers is free, as in the assembler. Raise an `InstructionError` if the text is

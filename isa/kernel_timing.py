@@ -37,7 +37,8 @@ class Tile:
     def __post_init__(self) -> None:
         if self.rows <= 0 or self.rows % _ROWS or self.columns <= 0 or self.columns % _COLUMNS:
             raise OperandError(
-                f"a tile must have a multiple of {_ROWS} rows and of {_COLUMNS} columns, not {self.rows}x{self.columns}"
+                f"a tile must have a multiple of {_ROWS} rows and a multiple of {_COLUMNS} columns, "
+                f"not {self.rows}x{self.columns}"
             )
 
 
@@ -69,7 +70,7 @@ def product_timing(
     default the size of an accumulator.
     """
     if instruction.family != "wgmma" or ARCHITECTURE not in instruction.architectures:
-        raise InstructionError(f"cycles of a product are known for wgmma on {ARCHITECTURE}, not for {instruction}")
+        raise InstructionError(f"the cycles of a product are known only for wgmma on {ARCHITECTURE}, not {instruction}")
     tile, (m, n, k) = tile or Tile(), shape
     parts = ceil(tile.columns / _MOST_COLUMNS)
     part = replace(instruction, n=_COLUMNS * ceil(tile.columns / parts / _COLUMNS))

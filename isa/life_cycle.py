@@ -20,22 +20,22 @@ class _Use:
 
     call: int
     words: str
-    role: str = ""  # "a" for a register of A, shape of the multiplication for an accumulator, empty for a thread
+    role: str = ""  # "a" for a register of A, shape of the wgmma for an accumulator, empty for an access by a thread
 
 
 @dataclass
 class _Group:
-    """Registers and buffers that a commit group, the multiplications between two ``wgmma.commit_group``, accesses."""
+    """Registers and buffers that a commit group (multiplications up to a ``wgmma.commit_group``) accesses."""
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
-    buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared-memory buffers that the multiplications read
+    buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared-memory buffers that the commit group reads
 
 
 class WgmmaSequence:
-    """Check the order of calls of one warpgroup. Raise at the first access whose result PTX leaves undefined.
+    """Check the order of ``wgmma`` calls of one warpgroup. An access with an undefined result in PTX raises an error.
 
     Registers are named by any hashable values, for example ``"d0"`` or numbers. A name stands for that register in
-    every thread of the warpgroup. Buffers of shared memory are named likewise. Calls are counted from 1.
+    every thread of the warpgroup. Buffers of shared memory are also named by hashable values. Calls are counted from 1.
 
     Examples
     --------
@@ -142,17 +142,17 @@ class WgmmaSequence:
         for name, registers in operands.items():
             if len(set(registers)) != len(registers) or len(registers) != counts[name]:
                 raise OperandError(
-                    f"{name} of {parsed} must be {counts[name]} different registers, not {shown(registers)}"
+                    f"{name!r} of {parsed} must be {counts[name]} different registers, not {shown(registers)}"
                 )
         if both := set(operands["d"]) & set(operands["a"]):
-            raise OperandError(f"d and a of {parsed} share the register {shown(min(both, key=repr))}")
+            raise OperandError(f"operands D and A of {parsed} share the register {shown(min(both, key=repr))}")
         buffers = None if shared is None else _names("shared", shared)
         self._calls += 1
         for buffer, write in self._unfenced.items():
             if buffers is None or buffer in buffers:
                 raise OrderError(
                     f"call {self._calls}: buffer {shown(buffer)} of shared memory was written in call {write.call}, "
-                    "and no fence.proxy.async came between"
+                    "and no fence.proxy.async came in between"
                 )
         if not self._fenced:
             raise OrderError(f"call {self._calls}: the first wgmma.mma_async needs a wgmma.fence before it")
@@ -166,7 +166,7 @@ class WgmmaSequence:
                 if use and use.role != uses[name].role:
                     raise OrderError(
                         f"call {self._calls}: register {shown(register)} was {use.words} in call {use.call}, "
-                        "and no wgmma.fence came between"
+                        "and no wgmma.fence came in between"
                     )
         for name, registers in operands.items():
             for register in registers:
@@ -214,18 +214,18 @@ class WgmmaSequence:
                 if uses := [used[name] for used in each if name in used]:
                     raise OrderError(
                         f"call {self._calls}: {kind} {shown(name)} is {words} while the multiplication of call "
-                        f"{uses[-1].call} may still use it: no {missing} came between"
+                        f"{uses[-1].call} may still use it: no {missing} came in between"
                     )
             (self._used if kind == "register" else self._unfenced)[name] = _Use(self._calls, words)
 
 
 def _names(operand: str, values: Iterable[Hashable]) -> list[Hashable]:
-    """Return at most `_MOST_REGISTERS` + 1 register or buffer names of an operand: the iterable may be endless."""
+    """Return at most `_MOST_REGISTERS` + 1 register or buffer names of an operand, since `values` may be endless."""
     kind = "buffer" if operand == "shared" else "register"
     try:
         names = list(islice(values, _MOST_REGISTERS + 1))
     except TypeError:
-        raise OperandError(f"{operand} must be the names of {kind}s, not {shown(values)}") from None
+        raise OperandError(f"{operand!r} must be an iterable of {kind} names, not {shown(values)}") from None
     _check_names(kind, names)
     return names
 

@@ -114,7 +114,7 @@ def every_matrix_move() -> tuple[MatrixMove, ...]:
 
 
 def _listed(choices: list[str]) -> str:
-    """Return the qualifiers of instructions as text for a message, without duplicates."""
+    """Return the accepted qualifiers of an instruction as text for a message, without duplicates."""
     return one_of([f"'.{choice}'" for choice in dict.fromkeys(choices)])
 
 
@@ -130,7 +130,9 @@ def _sort_words(opcode: str, words: list[str], text: str) -> dict[str, list[str]
         if word in qualifiers[kind]:
             raise InstructionError(f"'.{word}' appears twice in {text!r}; once is expected.")
         if qualifiers[kind] and kind in ("shape", "count", "space"):
-            raise InstructionError(f"'.{word}' in {text!r} repeats '.{qualifiers[kind][0]}'; one is expected.")
+            raise InstructionError(
+                f"{text!r} has both '.{qualifiers[kind][0]}' and '.{word}'; only one of them is allowed."
+            )
         qualifiers[kind].append(word)
     return qualifiers
 
@@ -178,8 +180,8 @@ def parse_matrix_move(text: str) -> MatrixMove:
 class MatrixMoveMap:
     """Map from register elements to elements of shared memory, with the lanes that supply the row addresses."""
 
-    #: Position in shared memory of element j of register r of thread l: matrix, row, and element of the row; shape (32,
-    #: registers, E).
+    #: Matrix, row, and element within the row in shared memory of each register element, shape (32, registers, E):
+    #: index [l, r, j] is element j of register r of thread l.
     matrices: Index
     rows: Index
     elements: Index

@@ -35,7 +35,8 @@ Index = NDArray[np.intp]
 
 #: Size in bytes of the unit of data that descriptors and swizzles move as a whole.
 UNIT_BYTES = 16
-#: Fields of the descriptors of every family: lowest bit, width in bits. Addresses and offsets are in units.
+#: Fields of the matrix descriptors of every family: lowest bit, width in bits. Addresses and offsets are in units of 16
+#: bytes.
 _FIELDS = {"start address": (0, 14), "leading byte offset": (16, 14), "stride byte offset": (32, 14),
            "base offset": (49, 3)}  # fmt: skip
 #: Number of bytes of shared memory that a descriptor can address.
@@ -81,7 +82,7 @@ SWIZZLES: dict[str, Swizzle] = {
 
 @dataclass(frozen=True)
 class _Generation:
-    """Format of the descriptors of ``wgmma`` or of ``tcgen05``."""
+    """Format of the matrix descriptors of ``wgmma`` or of ``tcgen05``."""
 
     swizzles: dict[int, str]
     fields: dict[str, tuple[int, int]]  # lowest bit and width in bits of each field
@@ -95,7 +96,7 @@ GENERATIONS: dict[str, _Generation] = {
         {**_FIELDS, "fixed": (46, 3), "leading offset mode": (52, 1), "swizzle": (61, 3)},
     ),
 }
-#: Value that the field ``fixed`` of ``tcgen05`` must hold.
+#: Value that the field ``fixed`` of a ``tcgen05`` matrix descriptor must hold.
 TCGEN05_FIXED = 1
 
 
@@ -184,8 +185,8 @@ def encode_descriptor(
 class SharedMap:
     """Map of matrix elements to bytes and bits of shared memory."""
 
-    #: Byte that holds the lowest bit of each element, and position of this bit in the byte (0 for whole bytes); shape
-    #: (mn, k).
+    #: Address of the byte that holds the lowest bit of each element, and position of this bit in the byte (0 if
+    #: elements are whole bytes), shape (mn, k).
     addresses: Index
     low_bits: Index
     element_bits: int

@@ -187,7 +187,9 @@ def subject_of_line(line: PastedLine) -> Subject:
         return subject
     decoded = decode_instruction_descriptor(subject.opcode, value).instruction
     if line.shape_and_types and decoded != subject.instruction:
-        raise InstructionError(f"idesc {value:#010x} describes {decoded.shape_and_types}, not {line.shape_and_types}")
+        raise InstructionError(
+            f"instruction descriptor {value:#010x} describes {decoded.shape_and_types}, not {line.shape_and_types}"
+        )
     return Subject(decoded, subject.opcode)
 
 
@@ -258,7 +260,7 @@ def _qualifiers(subject: Subject) -> dict[str, str]:
 
 
 def _rows(subjects: Sequence[Subject]) -> tuple[list[str], list[tuple[list[str], str]]]:
-    """Return the column headings in which instructions differ, and for each instruction its cells and its name.
+    """Return the headings of the columns in which instructions differ, and the cells and name of each instruction.
 
     Instructions that differ only in N share one row, with the range of N, and with ``n*`` in the name.
     """
@@ -281,7 +283,7 @@ def _rows(subjects: Sequence[Subject]) -> tuple[list[str], list[tuple[list[str],
 
 
 def _table(columns: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) -> Iterator[str]:
-    """Yield the lines of a numbered list of instructions, with a column for each qualifier in which they differ."""
+    """Yield the lines of a numbered list of instructions, with a column for each qualifier that differs among them."""
     lines = [(*columns, "instruction"), *((*cells, name) for cells, name in rows[:_MOST_ROWS])]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     number_width = len(str(len(lines)))

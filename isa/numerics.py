@@ -83,8 +83,8 @@ class Numerics:
     rounding: Rounding  #: Rounding of the exact sum at the end of each step
     alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each term to the last bit that alignment keeps
     #: Number of products that method ``GROUPED`` sums exactly before truncation: 16 or 4. With 4, an output still uses
-    #: 16 if no product has a larger exponent than its accumulator; otherwise the largest exponent does not include the
-    #: accumulator.
+    #: 16 if no product has a larger exponent than the accumulator of the output; otherwise the largest exponent does
+    #: not include the accumulator.
     group: int = BLOCK_GROUP
     source: str
 
@@ -94,7 +94,7 @@ class Numerics:
         return self.rounding in _HALF
 
     def replace(self, *, products: int | None = None, **changes: Any) -> "Numerics":
-        """Return the numerics with some fields changed, to compute the results of a datapath with other parameters.
+        """Return the numerics with changed fields, to compute the results of a datapath with other parameters.
 
         Parameters
         ----------
@@ -129,21 +129,21 @@ class Numerics:
         }
         for name, value in changes.items():
             if name not in accepted:
-                raise OperandError(f"{shown(name)} of numerics cannot be changed, only {', '.join(accepted)}")
+                raise OperandError(f"field {shown(name)} of numerics cannot be changed, only {', '.join(accepted)}")
             word = value.value if isinstance(value, Enum) else value
             if type(word) not in (int, str) or word not in accepted[name]:
                 words = ", ".join(map(str, accepted[name]))
                 raise OperandError(f"{name} must be one of {words}, not {shown(value)}")
             changes[name] = accepted[name][word]
         floor, bits = self.zero_exponent + self.alignment_bits, changes.get("alignment_bits", self.alignment_bits)
-        # If the exponent floor is the one of this F, it changes with F. Native fp8 keeps its floor: fp8 has a smaller F
-        # than the other formats of the datapath, but has the floor of their F.
+        # If the exponent floor e_zero follows from the current F (alignment bits), e_zero changes with F. Native fp8
+        # keeps its e_zero: fp8 has a smaller F than the other formats of the datapath, but the e_zero of these formats.
         if "zero_exponent" not in changes and floor == zero_exponent_for(0, half_result=half, grouped=grouped):
             changes["zero_exponent"] = floor - bits
         return replace(self, **changes, source=f"changed from: {self.source}")
 
 
-#: Roundings to f16.
+#: Rounding modes whose result is an f16.
 _HALF = (Rounding.RNE_F16, Rounding.RZ_F16)
 
 
@@ -153,7 +153,7 @@ class OpenRule:
 
     name: str  #: Description of the parameter's alternative value
     field: str  #: Name of the field of :class:`Numerics` that holds the parameter
-    alternative: int  #: Value of the field in the alternative model
+    alternative: int  #: Value of the :class:`Numerics` field in the alternative model
     evidence: str  #: Published evidence for the value in use and for the alternative value
 
     def applies(self, instruction: Instruction, parameters: Numerics) -> bool:
@@ -263,7 +263,7 @@ def _built(instruction: Instruction, arch: str) -> Numerics:
     rounding = Rounding.RNE_F16 if half_result else Rounding.RZ_F32
     method = Method.FUSED
     alignment_bits = datapath.alignment_bits
-    # e_zero depends on the datapath's number of kept bits (F), not on the smaller number for native fp8.
+    # e_zero depends on the datapath's number of alignment bits (F), not on the smaller number for native fp8.
     zero_exponent = zero_exponent_for(alignment_bits, half_result=half_result)
     if instruction.container_bits == 8:
         # On sm_90 and sm_100 only `wgmma` and `tcgen05.mma` compute fp8 in hardware. The assembler emulates fp8 `mma`.

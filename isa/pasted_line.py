@@ -15,7 +15,7 @@ from .tcgen05 import Opcode, parse_shaped
 
 __all__ = ["OperandRole", "PastedLine", "completed", "constant", "operand_roles", "paste"]
 
-#: Maximum length of a line in characters. A wgmma with 128 accumulators and long register names has about 3,000.
+#: Maximum length of a line in characters. A line of wgmma with 128 long register names has about 3,000 characters.
 _LONGEST_TEXT = 20_000
 _OPCODE = re.compile(r"(?<![\w.])@?(?:wgmma\.mma_async|tcgen05\.mma|mma)(?:\s*\.[A-Za-z_][\w:]*)+")
 _SHAPE_AND_TYPES = re.compile(r"\s*\((m\d+n\d+k\d+[\w.]*)\)")
@@ -60,7 +60,7 @@ def paste(text: str) -> PastedLine | None:
     `InstructionError` if the text is too long, has two such instructions, or has a bracket without a counterpart.
     """
     if len(text) > _LONGEST_TEXT:
-        raise InstructionError(f"a line has at most {_LONGEST_TEXT} characters, not {len(text)}")
+        raise InstructionError(f"a PTX line has at most {_LONGEST_TEXT} characters, not {len(text)}")
     plain = _QUOTING.sub(" ", _COMMENT.sub(" ", text)).replace("%%", "%")
     opcode_match = _OPCODE.search(plain)
     if not opcode_match:
@@ -119,7 +119,7 @@ def completed(opcode: str) -> tuple[str, str]:
     """Complete an opcode with the qualifiers that all modelled instructions of its family have.
 
     A ``tcgen05`` opcode with its shape in brackets gets the first ``.cta_group`` that has the shape. Return the opcode,
-    and the qualifiers added, such as ``.sync.aligned``; empty if there are none.
+    and the added qualifiers, such as ``.sync.aligned``, or an empty string if no qualifier was missing.
     """
     words = opcode.split(".")
     if words[0] == "tcgen05":
@@ -136,7 +136,7 @@ def completed(opcode: str) -> tuple[str, str]:
 
 
 def _with_cta_group(text: str) -> tuple[str, str]:
-    """Add ``.cta_group::1``, or ``.cta_group::2`` if only a CTA pair supports the shape in brackets, to an opcode."""
+    """Add ``.cta_group::1`` to an opcode, or ``.cta_group::2`` if only a CTA pair supports the shape in brackets."""
     if "(" not in text or ".cta_group" in text:
         return text, ""
     for added in (".cta_group::1", ".cta_group::2"):
@@ -169,7 +169,9 @@ def _check_registers(text: str, role: str, expected: int, name: str) -> None:
         return
     count = len([part for part in inner.split(",") if part.strip()])
     if count != expected:
-        raise InstructionError(f"{role} of {name} has {expected} register{'s' * (expected > 1)}, not {count}")
+        raise InstructionError(
+            f"operand {role} of {name} must have {expected} register{'s' * (expected > 1)}, not {count}"
+        )
 
 
 @dataclass(frozen=True)
@@ -179,13 +181,13 @@ class _Expected:
     role: str
     meaning: str
     registers: int = 0  # number of registers in braces, or 0 if the operand is no list of registers
-    accepted: tuple[int, ...] | None = None  # values of a constant, or None if any is accepted
-    id_threads: int = 0  # number of thread ids if the operand is a byte id and a thread id of block scales
+    accepted: tuple[int, ...] | None = None  # accepted values of a constant, or None if every value is accepted
+    id_threads: int = 0  # number of valid thread ids if the operand is {byte id, thread id} of block scales, else 0
     is_optional: bool = False
 
     @property
     def listed(self) -> str:
-        """Operand in a list of all operands, where an optional list of registers is in braces."""
+        """Name of the operand in a list of all operands, in braces if it is an optional list of registers."""
         role = f"{{{self.role}}}" if self.is_optional and self.registers else self.role
         return f"optionally {role}" if self.is_optional else role
 
@@ -208,18 +210,18 @@ def operand_roles(line: PastedLine, i: Instruction, opcode: Opcode | None = None
         if one.is_optional and (text is None or (one.registers and not text.startswith("{"))):
             continue
         if text is None:
-            raise InstructionError(f"{one.role} of {name} is missing; its operands are {order}")
+            raise InstructionError(f"operand {one.role} of {name} is missing; the operands are {order}")
         value = constant(text)
         if one.registers:
             _check_registers(text, one.role, one.registers, name)
         if one.accepted is not None and value is not None and value not in one.accepted:
             numbers = ", ".join(map(str, one.accepted))
-            raise InstructionError(f"{one.role} of {name} must be {numbers}, not {text}")
+            raise InstructionError(f"operand {one.role} of {name} must be {numbers}, not {text}")
         if one.id_threads:
             _check_ids(text, one, i)
         if opcode and text.startswith("[") != one.role.startswith("["):
             form = "an address of tensor memory in square brackets" if text[:1] != "[" else "no address in brackets"
-            raise InstructionError(f"{one.role} of {name} must be {form}, not {text}")
+            raise InstructionError(f"operand {one.role} of {name} must be {form}, not {text}")
         roles.append(OperandRole(one.role, text, one.meaning, value))
     if others := line.operands[len(roles) :]:
         raise InstructionError(f"{shown(', '.join(others))} is superfluous: the operands of {name} are {order}")
@@ -261,7 +263,7 @@ def _check_ids(text: str, expected: _Expected, i: Instruction) -> None:
     """Raise an error if a byte id or thread id of block scales is missing or out of range."""
     parts = text.strip("{}").split(",")
     if not text.startswith("{") or len(parts) != 2:
-        raise InstructionError(f"{expected.role} of {i} must be two numbers in braces, not {text}")
+        raise InstructionError(f"operand {expected.role} of {i} must be two numbers in braces, not {text}")
     accepted = range(0, 4, i.scale_size or 1), range(expected.id_threads)
     for word, part, numbers in zip(("byte id", "thread id"), parts, accepted, strict=True):
         value = constant(part)

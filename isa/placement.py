@@ -78,7 +78,7 @@ class Placements:
     #: Placements in the order A, metadata, B, D, scales. A has two entries if the instruction can read it from two
     #: memories.
     operands: tuple[OperandPlacement, ...]
-    #: For each operand whose placement is not known, the reason.
+    #: Reason why the placement is not known, for each operand without a known placement. The keys are operand names.
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -98,7 +98,7 @@ def placements(
     if instruction.family != "tcgen05":
         return Placements(tuple(_in_registers(instruction, sparsity_selector, tiles or {})))
     if opcode is None:
-        raise ValueError(f"the placement of {instruction} depends on its opcode, which is missing")
+        raise ValueError(f"the placement of operands of {instruction} depends on its opcode, which is missing")
     return _in_tensor_memory(instruction, sparsity_selector, opcode, tiles or {})
 
 
@@ -286,7 +286,7 @@ def _of_tensor_map(
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:
-    """Return formulas for lane, column and low bit of scales of `parts` times `lines` rows or columns."""
+    """Return formulas for lane, column and low bit of the block scales of `parts` times `lines` rows or columns."""
     if parts == 1:
         return f"{index} % 32", f"{index}//32", "8*block"
     return f"{128 // parts}*({index}//{lines}) + {index} % 32", f"{index} % {lines}//32", "8*block"

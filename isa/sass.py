@@ -131,6 +131,6 @@ def implementations(name: str) -> Iterator[Implementation]:
     if not names:
         near = get_close_matches(name, table, 1)
         hint = f"; the nearest name is {near[0]}" if near else ""
-        raise InstructionError(f"{name} executes no modelled instruction{hint}")
+        raise InstructionError(f"{name} executes no modelled PTX instruction{hint}")
     for other in same or names:
         yield from table[other]

@@ -102,7 +102,7 @@ def tile_shape(i: Instruction, operand: str, opcode: Opcode | None = None) -> Ti
     Raise an `OperandError` for ``mma``, which reads A and B from registers.
     """
     if i.family == "mma":
-        raise OperandError(f"{i} reads its operands from registers, not from shared memory")
+        raise OperandError(f"{i} reads A and B from registers, not from shared memory")
     ctas = opcode.cta_group if opcode else 1
     fmt, mn, k = (i.a, i.m, i.stored_k) if operand == "a" else (i.b, i.n, i.k)
     bits = fmt.container_bits if i.family == "tcgen05" else i.container_bits
@@ -149,11 +149,11 @@ def check_tile(i: Instruction, opcode: Opcode | None, fmt: Format, swizzle: str,
     """Raise an `OperandError` unless an instruction can read an operand with a given swizzle and major."""
     if swizzle not in GENERATIONS[i.family].swizzles.values():
         accepted = ", ".join(GENERATIONS[i.family].swizzles.values())
-        raise OperandError(f"{i.family} does not have the swizzle {swizzle!r}; it has {accepted}")
+        raise OperandError(f"{i.family} does not have the swizzle {swizzle!r}; the swizzle must be {accepted}")
     name = str(opcode or i)
     transposes = KINDS[opcode.kind].transposes if opcode else i.container_bits == 16
     if major == "mn" and not transposes:
-        raise OperandError(f"{name} reads .{fmt.name} K-major only")
+        raise OperandError(f"{name} reads .{fmt.name} operands in K-major order only")
     if (SWIZZLES[swizzle].atom_bytes > UNIT_BYTES) != (major == "mn" and fmt.name == "tf32"):
         needs = "needs" if fmt.name == "tf32" and major == "mn" else "cannot have"
-        raise OperandError(f"{MAJORS[major]} .{fmt.name} of {name} {needs} the swizzle '128B with 32B atoms'")
+        raise OperandError(f"a {MAJORS[major]} .{fmt.name} operand of {name} {needs} the swizzle '128B with 32B atoms'")

@@ -41,12 +41,12 @@ class Kind:
     #: Types of D and their codes in the instruction descriptor. The code of a block-scaled kind is unused: its
     #: descriptor has no field for the type of D.
     accumulators: dict[str, int]
-    #: Number of block scales for each qualifier. The key "" stands for an opcode without qualifier.
+    #: Number of block scales for each ``.scale_vec`` or ``.block`` qualifier. The key "" stands for no such qualifier.
     scales: dict[str, int]
     #: Types of block scales and their codes in the instruction descriptor, by the number of block scales.
     scale_types: dict[int, dict[str, int]]
     mixes: bool = True  #: Whether A and B may differ in type
-    #: Whether the descriptor may transpose or negate operands.
+    #: Whether the instruction descriptor may transpose operands, and whether it may negate operands.
     transposes: bool = True
     negates: bool = True
 
@@ -209,11 +209,13 @@ def _by_role(words: list[str], text: str) -> dict[str, str]:
         if not name:
             raise InstructionError(
                 f"{'.' + word!r} in {text!r} is no part of tcgen05.mma; accepted are .sp, .cta_group::…, .kind::…, "
-                f".block_scale, .scale_vec::…, .block16, .block32, .collector::…::… and .ashift, and .ws behind "
-                f"tcgen05.mma."
+                f".block_scale, .scale_vec::…, .block16, .block32, .collector::…::… and .ashift, and .ws directly "
+                f"after tcgen05.mma."
             )
         if name in qualifiers:
-            raise InstructionError(f"'.{word}' in {text!r} repeats '.{qualifiers[name]}'; one is expected.")
+            raise InstructionError(
+                f"{text!r} has both '.{qualifiers[name]}' and '.{word}'; only one of them is allowed."
+            )
         qualifiers[name] = word
     for name, example in (("cta_group", "cta_group::1"), ("kind", "kind::f16")):
         if name not in qualifiers:
@@ -318,6 +320,6 @@ def parse_shaped(text: str) -> tuple[Opcode, Instruction]:
     shape_and_types = added.strip().removeprefix("(").removesuffix(")")
     if shape_and_types and shape_and_types not in every:
         raise InstructionError(
-            f"{shape_and_types!r} is no shape with types of {opcode}; an example is '{default.shape_and_types}'"
+            f"{opcode} has no shape and types {shape_and_types!r}; an example is '{default.shape_and_types}'"
         )
     return opcode, every[shape_and_types] if shape_and_types else default

@@ -104,7 +104,7 @@ def layout_for(opcode: Opcode, m: int) -> Layout:
 class TensorMap:
     """Map of a matrix operand to the tensor memory of a CTA."""
 
-    #: Lane, column, and lowest bit in its 32-bit word of each element, in the shape of the matrix.
+    #: Lane, column, and lowest bit within a 32-bit word of tensor memory, for each element, in the shape of the matrix.
     lanes: Index
     columns: Index
     low_bits: Index
@@ -158,7 +158,7 @@ def _tensor_map(
     first, last = parts[1].min(), parts[1].max()
     if last >= COLUMNS:
         raise OperandError(
-            f"{name} at column {first} of tensor memory reaches column {last}, beyond the last one, {COLUMNS - 1}"
+            f"{name} at column {first} of tensor memory reaches column {last}, beyond the last column, {COLUMNS - 1}"
         )
     for part in parts:
         part.flags.writeable = False
@@ -208,13 +208,13 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
     bits = instruction.container_bits
     if layout.name == "G" or (layout.name == "E" and bits != 16):
         raise OperandError(
-            f"a of {instruction} must be in shared memory: no public source states where '.ws' with M = {layout.rows} "
-            f"expects elements of {bits} bits in tensor memory"
+            f"operand A of {instruction} must be in shared memory: no public source states the positions of "
+            f"{bits}-bit elements in tensor memory for '.ws' with M = {layout.rows}"
         )
     if instruction.a.bits < bits == 8:
         raise OperandError(
-            f"a of {instruction} must be in shared memory: no public source states in words where a "
-            f"{instruction.a.bits}-bit element sits in its byte of tensor memory"
+            f"operand A of {instruction} must be in shared memory: no public source states the position of a "
+            f"{instruction.a.bits}-bit element within a byte of tensor memory, except in figures"
         )
     lane, column = _base("a", address, layout)
     row, k = np.arange(layout.rows)[:, None], np.arange(instruction.stored_k)[None, :]
@@ -245,7 +245,7 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
             f"no public source states which columns selector {sparsity_selector} selects"
         )
     if column % METADATA_COLUMNS:
-        raise OperandError(f"e of {instruction} must start at an even column of tensor memory, not {column}")
+        raise OperandError(f"metadata of {instruction} must start at an even column of tensor memory, not {column}")
     row, chunk = np.arange(layout.rows)[:, None], np.arange(instruction.chunks)[None, :]
     if instruction.wide:
         lanes = layout.lanes(row // 16 * 16 + chunk // 4 * 8 + row % 8)
@@ -272,7 +272,7 @@ def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, par
     if parts > 1 and lines % (parts * PARTITION):
         raise OperandError(
             f"{name} must have a multiple of {parts * PARTITION} columns, not {lines}: no public source states where "
-            f"the scales of fewer columns are in layout B"
+            f"the scales of other numbers of columns are in layout B"
         )
     line, scale = np.arange(lines)[:, None], np.arange(size)[None, :]
     part, within = np.divmod(line, lines // parts)

@@ -122,7 +122,7 @@ class Law:
     #: Latency in cycles, extrapolated to N = 0. Key: for ``wgmma``, whether the instruction is sparse; for
     #: ``tcgen05.mma``, whether a CTA pair executes it.
     start: Mapping[bool, float]
-    integer: Mapping[bool, int]  #: Additional latency of integers, in cycles; keys as in `start`
+    integer: Mapping[bool, int]  #: Additional latency of integer instructions, in cycles, with the keys of `start`
 
 
 #: Timing formula of each family with operands in shared memory. The formula of ``wgmma`` was measured on an H200
@@ -142,9 +142,9 @@ _LATE_PER_COLUMN = 3 / 32
 #: the latency of shapes with eight rows.
 _MMA_LATENCIES = {False: 17, True: 24}
 _MMA_LATENCY_M8 = 14
-#: Additional latency in cycles of a dense ``tcgen05.mma`` on a CTA pair with 64 rows per CTA: always `_HALF_ROWS`, and
-#: if A is in shared memory also `_HALF_ROWS_SHARED` for its reads, and at most `_FIRST_OF_B` for reads of the part of B
-#: that precedes A.
+#: Additional latency in cycles of a dense ``tcgen05.mma`` on a CTA pair with 64 rows per CTA: always `_HALF_ROWS`. If A
+#: is in shared memory, the reads of A add `_HALF_ROWS_SHARED` cycles, and the reads of the part of B that precedes A
+#: add at most `_FIRST_OF_B` cycles.
 _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
 #: Additional latency of ``tcgen05.mma`` with block scales, in cycles. Key: whether a single CTA executes it and A is in
 #: shared memory.

@@ -30,7 +30,7 @@ class Variant:
     family: str = "mma"  #: Instruction family of the row, ``mma`` or ``wgmma``
     #: Accepted ``.sp`` variants. The empty string is the dense form.
     sparse: tuple[str, ...] = _DENSE
-    shapes: tuple[str, ...]  #: Accepted shapes
+    shapes: tuple[str, ...]  #: Accepted shape qualifiers
     pairs: tuple[tuple[str, str], ...]  #: Accepted pairs of A and B types (atype, btype)
     accumulators: tuple[tuple[str, str], ...]  #: Accepted pairs of D and C types (dtype, ctype)
     kind: str = ""  #: Name after ``.kind::`` in the PTX text, or empty without this qualifier

@@ -84,15 +84,15 @@ void check_operands(const OpcodeOn &opcode, const DescriptorFields &fields, uint
     if (!kind.mixes && types[1] != types[2])
         refuse_value("A and B in ", where, " must have the same type, not .", a.name, " and .", b.name, ".");
     if (d.bits == 16 && std::string(a.name) == "bf16")
-        refuse_value("the type of D in ", where, " must be .f32 with .bf16, not .f16.");
+        refuse_value("the type of D in ", where, " must be .f32 if A is .bf16, not .f16.");
     if (fields.negate_a.of(value) && !kind.negates)
         refuse_value(where, " negates A, which '.kind::", kind.name, "' does not support.");
     if (fields.transpose_a.of(value) && !kind.transposes)
-        refuse_value(where, " transposes A, which .", a.name, " of this kind does not support.");
+        refuse_value(where, " transposes A, which kind ", kind.name, " does not support for .", a.name, ".");
     if (fields.negate_b.of(value) && !kind.negates)
         refuse_value(where, " negates B, which '.kind::", kind.name, "' does not support.");
     if (fields.transpose_b.of(value) && !kind.transposes)
-        refuse_value(where, " transposes B, which .", b.name, " of this kind does not support.");
+        refuse_value(where, " transposes B, which kind ", kind.name, " does not support for .", b.name, ".");
 }
 
 }  // namespace
@@ -125,7 +125,8 @@ InstructionDescriptor decode_instruction_descriptor(const OpcodeOn &opcode, uint
     decoded.max_shift = MAX_SHIFTS[fields.max_shift.of(value)];
     if (const int step = 16 * opcode.cta_group;
         decoded.transpose_b && decoded.instruction.form->container_bits == 8 && n % step)
-        refuse_value("N in ", where, " must be a multiple of ", step, " with transposed B of 8 bits, not ", n, ".");
+        refuse_value("N in ", where, " must be a multiple of ", step, " for transposed B with 8-bit elements, not ", n,
+                     ".");
     check_choice("the selector in " + where, decoded.selector, counted(opcode.shapes->selectors));
     const std::vector<int> scale_ids = opcode.scale_size ? counted(4, opcode.scale_size) : counted(1);
     check_choice("the scale factor A ID in " + where, decoded.scale_id_a, scale_ids);

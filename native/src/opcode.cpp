@@ -50,7 +50,7 @@ std::string &part_for(const std::string &word, Qualifiers &qualifiers, const std
     refuse_instruction(
         quoted("." + word), " in ", quoted(text),
         " is no part of tcgen05.mma; accepted are .sp, .cta_group::..., .kind::..., .block_scale, .scale_vec::..., "
-        ".block16, .block32, .collector::...::... and .ashift, and .ws behind tcgen05.mma.");
+        ".block16, .block32, .collector::...::... and .ashift, and .ws directly after tcgen05.mma.");
 }
 
 int kind_number(const std::string &word, const std::string &text) {
@@ -120,7 +120,8 @@ const OpcodeShapes *shapes_of(const Opcode &opcode) {
 
 void take(std::string &part, const std::string &word, const std::string &text) {
     if (!part.empty())
-        refuse_instruction(quoted("." + word), " in ", quoted(text), " repeats '.", part, "'; one is expected.");
+        refuse_instruction(quoted(text), " has both '.", part, "' and ", quoted("." + word),
+                           "; only one of them is allowed.");
     part = word;
 }
 

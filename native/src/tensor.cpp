@@ -46,7 +46,7 @@ class Builder {
     TensorMap done() {
         if (last_ >= TENSOR_COLUMNS)
             refuse_value(name_, " at column ", column_, " of tensor memory reaches column ", last_,
-                         ", beyond the last one, ", TENSOR_COLUMNS - 1, ".");
+                         ", beyond the last column, ", TENSOR_COLUMNS - 1, ".");
         return std::move(map_);
     }
 
@@ -84,14 +84,16 @@ TensorMap a_map(const InstructionDescriptor &descriptor, uint64_t address) {
     const Instruction &instruction = descriptor.instruction;
     const Form &form = *instruction.form;
     const int bits = form.container_bits, stored_bits = instruction.a().bits;
-    const std::string must = "a of " + spelled(instruction) + " must be in shared memory: no public source states ";
+    const std::string must =
+        "operand A of " + spelled(instruction) + " must be in shared memory: no public source states ";
     int log2 = 0;
     while (4 << log2 < bits) ++log2;
     if (layout.a[log2] < 0)
-        refuse_value(must, "where '.ws' with M = ", layout.rows, " expects elements of ", bits,
-                     " bits in tensor memory.");
+        refuse_value(must, "the positions of ", bits, "-bit elements in tensor memory for '.ws' with M = ", layout.rows,
+                     ".");
     if (stored_bits < bits && bits == 8)
-        refuse_value(must, "in words where a ", stored_bits, "-bit element sits in its byte of tensor memory.");
+        refuse_value(must, "the position of a ", stored_bits,
+                     "-bit element within a byte of tensor memory, except in figures.");
     Builder builder("a", layout.a[log2], base_lane("a", address, layout), column_of(address), bits);
     for (int row = 0; row < layout.rows; ++row)
         for (int k = 0; k < form.stored_k; ++k) builder.add(row, k);
@@ -108,8 +110,8 @@ TensorMap metadata_map(const InstructionDescriptor &descriptor, uint64_t address
         refuse_value("the selector of ", spelled(instruction), " must be ", form.selectors > 1 ? "0 or 1" : "0",
                      ": no public source states which columns selector ", descriptor.selector, " selects.");
     if (column % METADATA_COLUMNS)
-        refuse_value("e of ", spelled(instruction), " must start at an even column of tensor memory, not ", column,
-                     ".");
+        refuse_value("metadata of ", spelled(instruction), " must start at an even column of tensor memory, not ",
+                     column, ".");
     Builder builder("e", layout.e[form.container_bits >= 16], lane, column + descriptor.selector, 4);
     for (int row = 0; row < layout.rows; ++row)
         for (int chunk = 0; chunk < form.chunks; ++chunk) builder.add(row, chunk);
@@ -122,7 +124,7 @@ TensorMap scale_map(const char *name, int lines, int size, int scale_id, uint64_
         refuse_value(name, " must start at lane 0 of tensor memory, not ", lane, ".");
     if (parts > 1 && lines % (parts * PARTITION))
         refuse_value(name, " must have a multiple of ", parts * PARTITION, " columns, not ", lines,
-                     ": no public source states where the scales of fewer columns are in layout B.");
+                     ": no public source states where the scales of other numbers of columns are in layout B.");
     Builder builder(name, SCALE_PLACES, 0, column_of(address), 8);
     const int width = lines / parts;
     for (int line = 0; line < lines; ++line)

@@ -133,7 +133,7 @@ def test_an_operand_that_does_not_fit(rng: Random) -> None:
         assert re.search("^metadata must be 'strict'.*'software'.*'silicon', not 'lenient'$", message), message
 
 
-UNKNOWN = "^'sm_70' is no known architecture; it has no sparse tensor cores, which begin with sm_80$"
+UNKNOWN = "^'sm_70' is no known architecture; GPUs older than sm_80 have no sparse tensor cores$"
 OPCODE = "tcgen05.mma.cta_group::1.kind"
 TWO_LINES = f"{ORDERED}\n{ORDERED}"
 INSTRUCTION_REFUSALS = [
@@ -153,7 +153,7 @@ def test_an_instruction_that_does_not_fit(rng: Random) -> None:
         function, operands = prepared(text, 1, rng)
         message = refusal(sptc.InstructionError, function, operands | changes)
         assert re.search(words, message), message
-    words = "is no known architecture; it is an instruction: sptc.numerics takes the architecture first"
+    words = "is no known architecture, but an instruction: the architecture is the first argument of sptc.numerics"
     assert words in refusal(sptc.InstructionError, sptc.evidence, {"instruction": "sm_90", "arch": ORDERED})
     for text, words in (
         (f"{OPCODE}::f8f6f4", r"\(m128n8k32\.f16\.e4m3\.e4m3\)$"),

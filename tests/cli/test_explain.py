@@ -115,7 +115,7 @@ def test_a_line_with_descriptors(cli: CommandLine) -> None:
     assert "shown is f = 1" in text
     shaped = line.replace(TCGEN05, f"{TCGEN05} (m128n32k32.f32.f16.f16)")
     assert cli.text(shaped).startswith(f"{TCGEN05} (m128n32k32.f32.f16.f16)\n")
-    message = "idesc 0x08100014 describes m128n64k32.f32.f16.f16, not m128n32k32.f32.f16.f16"
+    message = "instruction descriptor 0x08100014 describes m128n64k32.f32.f16.f16, not m128n32k32.f32.f16.f16"
     cli.refuses(shaped.replace("%r3", "0x08100014"), message=message)
 
 
@@ -199,7 +199,7 @@ def test_descriptors(cli: CommandLine) -> None:
         (("0x7000404000010000", "tcgen05"), "bits 60:53, reserved: must be 0",
          "bits 63:61, swizzle: must be 0 (none), 1 (128B with 32B atoms), 2 (128B), 4 (64B), 6 (32B)"),
         (("0x4000004000010000", fp8, "--major", "mn", "--operand", "b"),
-         f"B, MN-major: {fp8} reads .e4m3 K-major only"),
+         f"B, MN-major: {fp8} reads .e4m3 operands in K-major order only"),
         (("0x0000004000080000", f16, "--major", "k", "--operand", "a"),),
         (("0x0000000800200000", f16, "--major", "k", "--operand", "b"),
          "B, K-major: 768 of 2048 elements of B share bytes with others: the offsets are too small",

@@ -76,7 +76,7 @@ def test_what_is_recorded_is_not_proved_again(tmp_path: Path, cli: CommandLine) 
         assert {row["result"] for row in proofs} == {"proved"}
     assert [proof.property for proof in read_record(record).proofs] == both
     record.write_text("{}")
-    cli.refuses("metadata", "--preset", "tiny", "--record", record, message="proved.json is no record of proofs")
+    cli.refuses("metadata", "--preset", "tiny", "--record", record, message="proved.json is not a record of proofs")
     assert record.read_text() == "{}"
 
 
@@ -90,7 +90,7 @@ def test_properties_of_a_datapath_and_the_list(cli: CommandLine) -> None:
     assert names == ["metadata.legal", "metadata.selects", "metadata.exchange", "metadata.chunk", "warp.order"]
     assert cli.json("--list").keys() == {item.name for item in catalogue.PROPERTIES}
     assert " s for all of blackwell, rtx-blackwell" in cli.text("--list", "metadata.exchange")
-    cli.refuses("unit.v", message="names of properties of sptc's own hardware, and no Verilog files")
+    cli.refuses("unit.v", message="properties of sptc's own hardware, not Verilog files")
 
 
 @pytest.mark.usefixtures("broken")

@@ -101,5 +101,5 @@ def test_bad_words(cli: CommandLine) -> None:
         (["--arch", "sm_80", "--svg", "x.svg"], "--svg draws only wgmma on sm_90; leave out --arch sm_80"),
         (["--product", "64", "64", "64"], "--product needs INSTRUCTION"),
         ([TEXT, "--tile", "64x64"], "--tile and --result-bytes need --product"),
-        ([f16, "--product", "8", "8", "8"], "known for wgmma"),
+        ([f16, "--product", "8", "8", "8"], "known only for wgmma"),
     )

@@ -35,7 +35,8 @@ def terms(tree: CarrySaveTree) -> tuple[object, ...]:
     return tuple(f"{count}x{bits}" for count, bits in runs), tree.total_bits
 
 
-#: For each property of a cell: the class of the cell, and a function that returns its parameters as in the proofs.
+#: For each property of a cell (a small component): the class of the cell, and a function that returns the parameters of
+#: the proof for a given cell.
 CELLS: dict[str, tuple[type, Callable[[Any], tuple[object, ...]]]] = {
     "alignment.maximum": (MaxExponent, lambda cell: (cell.count, len(cell.e_max),
                                                      "signed" if cell.e_max.shape().signed else "unsigned")),

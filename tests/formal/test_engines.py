@@ -155,7 +155,7 @@ def hard(h: Harness) -> None:
 
 
 def far(h: Harness) -> None:
-    """The claim breaks, but only after 2**31 cycles."""
+    """Claim a condition that breaks, but only after 2**31 cycles."""
     h.clocked()
     count = Signal(32, name="count")
     h.m.d.sync += count.eq(count + 1)

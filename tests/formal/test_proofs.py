@@ -14,7 +14,7 @@ from sptc.rtl.cells.raw import PRODUCT_EXPONENT_BITS
 from sptc.rtl.config import PRESETS, CoreConfig
 
 ALL = cases(PROPERTIES, PRESETS.values())
-#: Maximum recorded CPU seconds of proofs that always run, and of proofs that run only if the problem changed.
+#: Maximum recorded CPU seconds: of proofs that always run, and of proofs that run only if their problem has changed.
 ALWAYS, IF_CHANGED = 1.0, 25.0
 OF_TINY = sorted(
     ((expected_seconds(case), case) for case in ALL if "tiny" in case.presets and expected_seconds(case) <= IF_CHANGED),

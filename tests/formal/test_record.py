@@ -64,7 +64,7 @@ def test_a_record_is_read_as_it_was_written_and_others_are_refused(tmp_path: Pat
     assert record.by_digest["0" * 15 + "1"] == proofs[1]
     for text in ("", "[]", '{"sources": null}', '{"sources": null, "proofs": [{"property": "a"}]}'):
         path.write_text(text)
-        with pytest.raises(FileError, match="is no record of proofs"):
+        with pytest.raises(FileError, match="is not a record of proofs"):
             pytest.fail(f"{text} is read as {read_record(path)}")
 
 

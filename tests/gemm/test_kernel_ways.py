@@ -249,7 +249,7 @@ def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
         ({"products": 3}, r"^step must be one of 1, 2, 4, 8, 16, 32, 64, not 3$"),
         ({"rounding": "RNE-f16"}, r"^rounding must be one of RZ-f32, RZ-E8M13, RNE-f32, RNE-E8M13, not 'RNE-f16'$"),
         ({"method": "fused"},
-         r"^'method' of numerics cannot be changed, only step, alignment_bits, rounding, align"),
+         r"^field 'method' of numerics cannot be changed, only step, alignment_bits, rounding, align"),
     ):  # fmt: skip
         with pytest.raises(Error, match=message):
             changed.replace(**change)

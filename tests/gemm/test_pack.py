@@ -234,7 +234,7 @@ UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
     (F16, {**ZEROS, "a_from": "shared"}, r"^a_from of mma.* must be 'registers', not 'shared'$"),
     (DENSE, {**STORED, "b": ZEROS["b"][:16], "nibbles": NIBBLES}, r"^mma.* is dense and takes no metadata$"),
     (SCALED, {"a": np.zeros((16, 128)), "b": np.zeros((128, 8))}, r"^scale_a of mma.* must be codes in uint8 of"),
-    (TENSOR.replace("m128", "m99"), ZEROS, r"^'m99n16k32.f32.f16.f16' is no shape with types of tcgen05"),
+    (TENSOR.replace("m128", "m99"), ZEROS, r"^tcgen05.* has no shape and types 'm99n16k32.f32.f16.f16'"),
     ("mma.sp", ZEROS, r"^the shape is missing in 'mma\.sp\."),
     (7, ZEROS, r"^an instruction must be a string, not int\.$"),
 ]

@@ -97,7 +97,7 @@ def wgmma_lines() -> Iterator[Line]:
 
 
 def tcgen05_lines(cta: int) -> Iterator[Line]:
-    """Yield lines of ``tcgen05.mma`` with every qualifier, for one CTA or for a pair. A kernel cannot mix both."""
+    """Yield lines of ``tcgen05.mma`` with every qualifier, for one CTA or a pair. A kernel cannot mix CTA groups."""
     kinds = ("tf32", "f16", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
     usages = ("a::fill", "a::discard", "a::lastuse", "b0::use", "b3::lastuse")
     collectors = ("", *(f"collector::{usage}" for usage in usages))

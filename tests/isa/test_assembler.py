@@ -50,7 +50,7 @@ def _takes(text: str, target: str) -> bool:
 @pytest.mark.regression
 @pytest.mark.parametrize("target", ["sm_100a", *(name for name in KNOWN if name != "sm_100a")])
 def test_every_difference_has_a_reason(target: str, tmp_path: Path) -> None:
-    """For 50,000 lines, most of them invalid, the lists have all differences from ptxas, and no other differences."""
+    """For 50,000 lines, most of them invalid, parser and ptxas differ exactly where the two lists say so."""
     used = set()
     for family, make in LINES.items():
         lines = make()

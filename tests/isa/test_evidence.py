@@ -155,7 +155,7 @@ def test_names_with_their_results_and_labels() -> None:
     assert all(same_numerics(arch) == arch for arch in ARCHITECTURES)
     assert same_numerics("sm_75") == "sm_75"
     for name, words in (
-        ("sm_75", "it has no sparse tensor cores, which begin with sm_80"),
+        ("sm_75", "GPUs older than sm_80 have no sparse tensor cores"),
         ("sm_90b", r"did you mean sm_90a?\?"),
         ("SM90A", r"did you mean sm_90a\?"),
         ("compute_120f", r"did you mean sm_120f\?"),

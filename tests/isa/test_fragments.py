@@ -15,7 +15,7 @@ def test_maps_cannot_be_written_and_b_of_wgmma_has_none() -> None:
     for index in (fragment.rows, fragment.columns, metadata.lanes, metadata.low_bits, scales.lanes, scales.low_bits):
         with pytest.raises(ValueError, match="read-only"):
             index[...] = 0
-    with pytest.raises(ValueError, match=r"^B of wgmma\.mma_async\.sp\..* is not held in registers$"):
+    with pytest.raises(ValueError, match=r"^operand B of wgmma\.mma_async\.sp\..* is not in registers$"):
         b_fragment(parse("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"))
 
 

@@ -74,11 +74,13 @@ def test_sequences_that_are_defined() -> None:
     sequence.end()
 
 
-WRITTEN = "call 3: register '{}' was written in call 2, and no wgmma.fence came between"
-ACCUMULATED = "call 4: register 'd0' was accumulated by m64n8k32 in call 3, and no wgmma.fence came between"
-IN_FLIGHT = "call {}: register '{}' is {} while the multiplication of call 3 may still use it: no wgmma.{} came between"
+WRITTEN = "call 3: register '{}' was written in call 2, and no wgmma.fence came in between"
+ACCUMULATED = "call 4: register 'd0' was accumulated by m64n8k32 in call 3, and no wgmma.fence came in between"
+IN_FLIGHT = (
+    "call {}: register '{}' is {} while the multiplication of call 3 may still use it: no wgmma.{} came in between"
+)
 UNFINISHED = "the multiplication of call 3 is never finished: no wgmma.{} follows it"
-UNFENCED = "call {}: buffer '{}' of shared memory was written in call {}, and no fence.proxy.async came between"
+UNFENCED = "call {}: buffer '{}' of shared memory was written in call {}, and no fence.proxy.async came in between"
 FENCE, COMMIT, MULTIPLY = ("fence",), ("commit_group",), ("mma_async", MMA, D)
 #: Misuses by name: function that returns a new sequence or that of `begun`, further calls, and the error message.
 MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]] = {
@@ -93,7 +95,7 @@ MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]]
                                 IN_FLIGHT.format(6, "d1", "read", "wait_group")),
     "a overwritten": (lambda: begun(A), [COMMIT, ("write", "a0")], IN_FLIGHT.format(5, "a0", "written", "wait_group")),
     "read without a fence": (begun, [COMMIT, ("wait_group", 0), ("read", "d0"), MULTIPLY],
-                             "call 7: register 'd0' was read in call 6, and no wgmma.fence came between"),
+                             "call 7: register 'd0' was read in call 6, and no wgmma.fence came in between"),
     "no proxy fence": (Sequence, [("write_shared", "tile"), FENCE, MULTIPLY], UNFENCED.format(3, "tile", 1)),
     "written after the proxy fence": (Sequence, [FENCE, ("fence_proxy",), ("write_shared", "x"), MULTIPLY],
                                        UNFENCED.format(4, "x", 3)),
@@ -101,7 +103,7 @@ MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]]
                               UNFENCED.format(3, "b", 1)),
     "buffer overwritten": (Sequence, [FENCE, (*MULTIPLY, A, ["b"]), COMMIT, ("write_shared", "b")],
                            "call 4: buffer 'b' is written while the multiplication of call 2 may still use it: "
-                           "no wgmma.wait_group came between"),
+                           "no wgmma.wait_group came in between"),
     "never committed": (begun, [("end",)], UNFINISHED.format("commit_group")),
     "never waited for": (begun, [COMMIT, ("end",)], UNFINISHED.format("wait_group")),
 }  # fmt: skip
@@ -127,10 +129,10 @@ def test_operands_that_do_not_fit() -> None:
             sequence.wait_group(pending)  # type: ignore[arg-type]
     sequence.fence()
     for registers, a, words in (
-        (D[:3], None, r"^d of .* must be 4 different registers, not \['d0', 'd1', 'd2'\]$"),
+        (D[:3], None, r"^'d' of .* must be 4 different registers, not \['d0', 'd1', 'd2'\]$"),
         ([*D[:3], "d0"], None, "must be 4 different registers"),
-        (D, A[:2], r"^a of .* must be 4 different registers, not \['a0', 'a1'\]$"),
-        (D, [*A[:3], "d1"], "^d and a of .* share the register 'd1'$"),
+        (D, A[:2], r"^'a' of .* must be 4 different registers, not \['a0', 'a1'\]$"),
+        (D, [*A[:3], "d1"], "^operands D and A of .* share the register 'd1'$"),
     ):
         with pytest.raises(sptc.OperandError, match=words):
             sequence.mma_async(MMA, registers, a)

@@ -94,7 +94,7 @@ MALFORMED = [
     ("ldmatrix.aligned.m8n8.x4.b16", r"^'\.sync' is missing", "ldmatrix requires it"),
     (f"{LD}.x4.b16", "^the shape is missing in", r"expected '\.m8n8', '\.m16n16' or '\.m8n16'\.$"),
     (f"{LD}.m16n8.x1.trans.b8", r"^'\.m16n8' in .* shape", r"expected '\.m8n8', '\.m16n16' or '\.m8n16'\.$"),
-    (f"{LD}.m8n8.x1.x2.b16", r"^'\.x2' in", r"repeats '\.x1'; one is expected\.$"),
+    (f"{LD}.m8n8.x1.x2.b16", r"has both '\.x1' and '\.x2'", r"only one of them is allowed\.$"),
     (f"{LD}.m8n8.x1.trans.trans.b16", r"^'\.trans' appears twice in", r"once is expected\.$"),
     (f"{LD}.m8n8.x1", "^the type is missing in", r"expected '\.b16'\.$"),
     (f"{LD}.m16n16.x1.trans.b8x16", r"^'\.b8x16' in .* type;", f"expected {ALL_TYPES}"),

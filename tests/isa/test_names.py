@@ -41,7 +41,7 @@ def test_a_text_names_one_instruction(text: str, arch: str | None, name: str) ->
 
 
 def test_ordered_metadata_is_preferred() -> None:
-    """Of instructions with equal numerics, that with ordered metadata is chosen. Otherwise, an error lists them."""
+    """Of matches with equal numerics, that with ordered metadata is chosen. Otherwise, an error lists the matches."""
     for i in every_instruction():
         if i.sparse == "sp" and i.family == "mma":
             assert resolve(str(i)).instruction == i  # an exact name is never changed
@@ -65,7 +65,7 @@ def test_ordered_metadata_is_preferred() -> None:
         ("tcgen05.mma.sp.kind::f16", "'.cta_group' is missing"),
         ("", "is no known opcode"),
         (17, "must be a string"),
-        (f"{PLAIN} {{%f0}}, %r0;", "d of .* has 4 registers, not 1"),
+        (f"{PLAIN} {{%f0}}, %r0;", "operand d of .* must have 4 registers, not 1"),
     ],
 )
 def test_a_text_that_names_none(text: str, message: str) -> None:

@@ -73,9 +73,9 @@ def test_operands_that_do_not_fit() -> None:
     tcgen05 = "tcgen05.mma.cta_group::1.kind::f16"
     for opcode, operands, message in (
         (SPARSE, OPERANDS.replace("0x1", "2"), "f of mma.* must be 0, 1, not 2"),
-        (SPARSE, OPERANDS.replace(", 0x1", ""), "f of mma.* is missing; its operands are d, a, b, c, e, f"),
+        (SPARSE, OPERANDS.replace(", 0x1", ""), "operand f of mma.* is missing; the operands are d, a, b, c, e, f"),
         (SPARSE, f"{OPERANDS}, %r1", "'%r1' is superfluous: the operands of mma.* are d, a, b, c, e, f"),
-        (SPARSE, OPERANDS.replace(VECTOR, "{%r1, %r2}", 1), "d of mma.* has 4 registers, not 2"),
+        (SPARSE, OPERANDS.replace(VECTOR, "{%r1, %r2}", 1), "operand d of mma.* must have 4 registers, not 2"),
         (scaled, f"{matrices}, %r1, {{4, 0}}, %r2, {{0, 0}}",
          "the byte id in .*-a} of mma.* must be 0, 1, 2, 3, not 4"),
         (scaled, f"{matrices}, %r1, {{0, 2}}, %r2, {{0, 0}}", "the thread id in .* must be 0, 1, not 2"),

@@ -81,13 +81,13 @@ def test_wrong_offsets_and_unsupported_tiles() -> None:
     far = SharedTile(packed_tile(i, "b", start=262_128 - 16, offsets=(16, 32)).descriptor)
     assert any("beyond the 232448 bytes of a CTA" in problem for problem in far.problems(shape))
     for text, words, message in (
-        (TEXTS[1], {"major": "mn"}, r"reads .e4m3 K-major only"),
-        (TEXTS[6], {"major": "mn"}, r"reads .e2m1 K-major only"),
+        (TEXTS[1], {"major": "mn"}, r"reads .e4m3 operands in K-major order only"),
+        (TEXTS[6], {"major": "mn"}, r"reads .e2m1 operands in K-major order only"),
         (TEXTS[0], {"swizzle": "128B with 32B atoms"}, "wgmma does not have the swizzle"),
-        (TEXTS[3], {"swizzle": "128B with 32B atoms"}, "K-major .f16 of .* cannot have the swizzle"),
-        (TEXTS[4], {"swizzle": "128B", "major": "mn"}, "MN-major .tf32 of .* needs the swizzle"),
+        (TEXTS[3], {"swizzle": "128B with 32B atoms"}, "K-major .f16 operand of .* cannot have the swizzle"),
+        (TEXTS[4], {"swizzle": "128B", "major": "mn"}, "MN-major .tf32 operand of .* needs the swizzle"),
         (TEXTS[0], {"offsets": (8, None)}, "the leading offset of a descriptor must be a multiple of 16"),
-        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", {}, "reads its operands from registers"),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", {}, "reads A and B from registers"),
     ):
         i, opcode = parsed(text)
         with pytest.raises(OperandError, match=message):

@@ -64,7 +64,7 @@ MALFORMED: list[tuple[object, str]] = [
     ("tcgen05.mma.sp.cta_group::1", r"^'\.kind' is missing .*'\.kind::f16'\.$"),
     ("tcgen05.mma.sp.cta_group::4.kind::f16", r"^'\.cta_group::4' in .* expected 1 or 2\.$"),
     (f"{SP}.kind::f4", r"^'\.kind::f4' in .* expected '\.kind::tf32', .* or '\.kind::mxf4nvf4'\.$"),
-    (f"{SP}.kind::f16.sp", r"^'\.sp' in .* repeats '\.sp'; one is expected\.$"),
+    (f"{SP}.kind::f16.sp", r"has both '\.sp' and '\.sp'; only one of them is allowed\.$"),
     ("tcgen05.mma.sp::ordered_metadata.cta_group::1.kind::f16", r"^'\.sp::ordered_metadata' in .* is no part of"),
     (f"{WS}.kind::f16.ashift", r"^'\.ashift' in .* is not accepted; '\.ws' does not shift A\.$"),
     (f"{SP}.kind::mxf4.block_scale.ashift", r"^'\.ashift' in .* belongs to '\.kind::tf32', .* or '\.kind::i8'\.$"),

@@ -44,7 +44,7 @@ def test_wgmma(alone: list[dict[str, str]]) -> None:
         law = timing(parse(row["instruction"]), "sm_90", row["a_from"])
         group, cycles = int(row["group"]), float(row["cycles"])
         if row["warps"] in ("8", "12"):
-            compared["warpgroups"] += 1  # they start at different times, and are not faster than one
+            compared["warpgroups"] += 1  # several warpgroups start at different times, and are not faster than one
             assert cycles == pytest.approx(law.interval, rel=0.04), row
         elif (row["warps"], row["pending"]) == ("4", "1"):
             compared["intervals"] += 1

@@ -30,7 +30,7 @@ def test_text() -> None:
         ("add.f32", "'add' in 'add.f32' is no known opcode; accepted are mma, wgmma and tcgen05."),
         (without_sync, f"'.sync' is missing in '{without_sync}'."),
         (F16 + ".sync", f"'.sync' appears twice in '{F16}.sync'; once is expected."),
-        (F16 + ".sp", f"'.sp' in '{F16}.sp' repeats '.sp::ordered_metadata'; one is expected."),
+        (F16 + ".sp", f"'{F16}.sp' has both '.sp::ordered_metadata' and '.sp'; only one of them is allowed."),
         (F16 + ".relu", f"'.relu' in '{F16}.relu' is no part of mma."),
         (F16.replace("row.col", "col.row"), "the layouts in"),
         (F16.replace("m16n8k32", "m16n8k33"), "no instruction has this combination of shape, types"),

@@ -81,7 +81,7 @@ def test_instructions_without_a_pack() -> None:
     pair = "tcgen05.mma.cta_group::2.kind::mxf4.block_scale (m128n16k64.f32.e2m1.e2m1.ue8m0)"
     f16 = "tcgen05.mma.sp.cta_group::1.kind::f16"
     for text, arch, message in (
-        (f"{f16} (m128n8k32.f32.f16.bf16)", "sm_100", "is no shape with types of"),
+        (f"{f16} (m128n8k32.f32.f16.bf16)", "sm_100", "has no shape and types"),
         (f"{f16}.ashift (m128n8k32.f32.f16.f16)", "sm_100", "shifts A"),
         (f"{f16} (m128n8k32.f32.f16.f16)", "sm_90", "sm_90 does not have"),
         (pair, "sm_100", "multiple of 64"),
