@@ -14,20 +14,20 @@ from .recipe import Recipe
 
 __all__ = ["CLOSER", "Amounts", "FormatShare", "Stage", "Survey", "summed", "survey"]
 
-#: Names of the optional details of an area survey.
+#: Names of optional details that an area survey can include.
 CLOSER = ("stage", "format")
-#: Measured amounts by name: area, gates or cells. The amounts of a whole are the sums of those of its parts.
+#: Measured amounts by name: area, gates or cells. Amounts are additive: the amounts of all parts sum up to the whole.
 Amounts = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Total over all instances of a stage of a dot-product unit, or of a part of a warpgroup."""
+    """Area of all instances of one stage of a dot-product unit, or of one part of a top module."""
 
-    name: str  #: Common name of the instances, without their numbers
-    count: int  #: Number of instances
+    name: str  #: Name that all instances share, without instance numbers
+    count: int  #: Number of instances of the stage or part
     amounts: Amounts  #: Area, gates or cells of all instances together
-    longest: float | None  #: Longest path within one instance
+    longest: float | None  #: Length of the longest path within one instance
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class FormatShare:
     """Cost of an element format in a dot-product unit."""
 
     name: str
-    without: Measurement | None  #: Measurement of the unit without the format, or None if such a unit is not valid
+    without: Measurement | None  #: Measurement of a unit without this element format; None if such a unit is not valid
     amounts: Amounts  #: Amounts (area, gates or cells) that the element format adds to the dot-product unit
     refusal: str  #: Reason why a dot-product unit without the element format is not valid
 
@@ -45,20 +45,20 @@ class Survey:
     """Area measurements of a datapath: dot-product unit, array, warp, stages and formats."""
 
     config: CoreConfig
-    recipe: Recipe  #: Synthesis recipe of all measurements except those with full adders
+    recipe: Recipe  #: Synthesis recipe of all measurements except the two with full-adder cells
     unit: Measurement
     twin: Measurement | None  #: Measurement of the dense dot-product unit: the same unit without sparsity
     #: Measurements of the dot-product unit and of the dense unit, both synthesised with full-adder cells.
     unit_with_adders: Measurement | None
     twin_with_adders: Measurement | None
-    #: Logic of the array without its dot-product units: reordering and metadata decoders of rows, reordering of
-    #: columns, and control.
+    #: Logic of the array outside its dot-product units: metadata decoders and operand reordering of rows, operand
+    #: reordering of columns, and control.
     core: Measurement | None
-    core_twin: Measurement | None  #: Logic of the dense array (without sparsity), without its dot-product units
-    warp: Measurement | None  #: Logic of the warp without its dot-product units, including the logic in :attr:`core`
-    refusal: str  #: Reason why the configuration cannot form a warp
+    core_twin: Measurement | None  #: Logic of the dense array (without sparsity) outside its dot-product units
+    warp: Measurement | None  #: Logic of the warp outside its dot-product units, including array logic (:attr:`core`)
+    refusal: str  #: Reason why the configuration cannot form a warp; empty if a warp is possible
     stages: tuple[Stage, ...]  #: Stages of the dot-product unit, each synthesised separately
-    between: Measurement | None  #: Logic of the dot-product unit between its stages
+    between: Measurement | None  #: Logic of the dot-product unit that belongs to no stage
     formats: tuple[FormatShare, ...]  #: Cost of each element format in the dot-product unit
     top: str  #: Name of the top module that was split into :attr:`parts`, or an empty string
     #: Parts of the top module, each synthesised separately. The dot-product units are the first part.
@@ -89,7 +89,7 @@ class Survey:
 
     @property
     def overhead(self) -> Amounts | None:
-        """Overhead of sparsity in a unit, in per cent of the dense unit. Contains ``longest`` if it was measured.
+        """Overhead of sparsity in a unit, in per cent of the dense unit, including ``longest`` if paths were measured.
 
         Amounts that are zero in the dense unit are omitted.
         """
@@ -99,7 +99,7 @@ class Survey:
 
     @property
     def array_overhead(self) -> Amounts | None:
-        """Area that sparsity adds to the array, in per cent, with metadata decoders. Delay is not compared."""
+        """Overhead of sparsity in the array, in per cent of the dense array. The delay is not compared."""
         if not self.array or not self.twin or not self.core_twin:
             return None
         return _per_cent(self.array, summed([self._units_of(self.twin), self.core_twin.amounts]))
@@ -116,7 +116,7 @@ class Survey:
 
     @property
     def overhead_scatter(self) -> dict[str, tuple[float, float]]:
-        """Least and largest overhead of sparsity in a unit over all orders of the ports, in per cent."""
+        """Least and largest overhead of sparsity in a unit, in per cent, over all orders of the netlist's ports."""
         pairs = zip(self.unit.orders, self.twin.orders, strict=True) if self.twin else ()
         overheads = [_per_cent(sparse.figures, dense.figures) for sparse, dense in pairs]
         return (
@@ -152,7 +152,7 @@ def survey(
     top: str = "",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Survey:
-    """Measure a datapath.
+    """Measure the area of a datapath: dot-product unit, array, warp and, on request, stages, formats and other parts.
 
     Parameters
     ----------
@@ -161,14 +161,14 @@ def survey(
         full-adder cells. With ``combinational``, pipeline registers of the unit are wires. With ``combinational`` or an
         FPGA, the array is not measured.
     twin, array : bool
-        Also measure the dense unit, if `config` is sparse; and the logic around the units, if possible.
+        Whether to measure the dense unit, too, if `config` is sparse; and the logic around the units, if possible.
     closer : collection of str
         Details from :data:`CLOSER`: ``stage``, the stages of the unit; ``format``, the cost of each format.
     top : str
-        Also measure the parts of this top module with these arrays, if the array can be measured: a key of
+        Top module whose parts are measured, too, if the array can be measured: a key of
         :data:`~sptc.synth.parts.TOPS`, or an empty string.
     progress : callable
-        Called with the number of finished and of all netlists.
+        Called with the number of finished netlists and the number of all netlists.
 
     Raises
     ------
@@ -217,7 +217,7 @@ class _Plan:
             self.requests |= {f"{name} with adders": (netlist, self._recipe) for name, netlist in netlists.items()}
 
     def add_array(self) -> None:
-        """Plan measurements of the logic around the units. If the dense unit is measured, include the dense array."""
+        """Plan measurements of the array logic outside the units, and of the dense array if its unit is measured."""
         self.requests["core"] = (around_units(self._config, "core"), self._plain)
         if "twin" in self.requests:
             self.requests["core twin"] = (around_units(self._dense, "core"), self._plain)
@@ -233,8 +233,8 @@ class _Plan:
 
     def add_stages(self) -> None:
         whole, _ = self.requests["unit"]
-        # With the option `combinational`, a dot-product unit is one flat part. The stages of a unit without cuts are
-        # measured instead.
+        # With the option `combinational`, a dot-product unit is one flat part. Therefore, measure the stages of a unit
+        # without pipeline registers instead.
         parts, between = stages(unit(replace(self._config, cuts=())) if self._recipe.combinational else whole)
         self._stages = tuple(parts)
         self.requests |= {f"stage {name}": (netlist, self._plain) for name, netlist in parts.items()}

@@ -1,4 +1,4 @@
-"""Search for pipeline cuts with which a dot-product unit reaches a clock frequency on an FPGA."""
+"""Search for pipeline registers (cuts) with which a dot-product unit reaches a clock frequency on an FPGA."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +12,14 @@ from .report import about, columns, heading
 
 __all__ = ["Choice", "choices_as_dict", "choices_for", "choices_table", "fastest"]
 
-#: Cuts (positions of pipeline registers) that the search tries. The cut after rounding is always used.
+#: Cuts (positions of pipeline registers) that the search tries. The cut after rounding is left out, because the
+#: measured unit always has a register at its result.
 _CANDIDATES = CUTS[:-1]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A dot-product unit with a subset of the pipeline cuts, and its measurement."""
+    """A dot-product unit with some of the possible pipeline registers (cuts), and the measurement of this unit."""
 
     cuts: tuple[str, ...]  #: Cuts (positions in the dot-product unit) that have a pipeline register
     #: Measurement of the dot-product unit, which is placed between registers for its inputs and its result.
@@ -38,10 +39,11 @@ def choices_for(
     jobs: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Choice]:
-    """Yield units until one reaches a frequency in MHz. Each unit adds the best cut to the cuts of the previous unit.
+    """Yield dot-product units, each with one more pipeline register, until one unit reaches a frequency in MHz.
 
-    The cuts of `config` are ignored, and `recipe` has ``place`` set. `progress` is called with the number of finished
-    netlists and the maximum number. Errors are those of :func:`~sptc.synth.price.measure`.
+    The new register is at the best of the possible cuts. The cuts of `config` are ignored, and `recipe` has ``place``
+    set. `progress` is called with the number of finished netlists and the maximum number of netlists. Errors are those
+    of :func:`~sptc.synth.price.measure`.
     """
     total = 1 + sum(range(1, len(_CANDIDATES) + 1))
     done = 0

@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["Computing", "computing"]
 
-#: Compiled logic function. Its arguments are the values of the pins, and a value in which all bits are one.
+#: Compiled logic function. The arguments of the function are the values of the pins, and a value with all bits one.
 Computing = Callable[[Mapping[str, Any], Any], Any]
 
 #: Maximum number of operands, operators and parentheses in an expression. Expressions of real libraries have fewer than
@@ -21,12 +21,12 @@ _OPERATORS = {"+": (0, or_), "|": (0, or_), "&": (1, and_), "*": (1, and_), "^":
 
 @cache
 def computing(function: str) -> Computing:
-    """Compile a liberty function to a Python function that computes it for single bits or for words of bits.
+    """Compile a logic function in liberty syntax to a Python function on single bits or on words of bits.
 
     Operators, highest precedence first: ``!`` and ``'`` (not); ``^`` (xor); ``&``, ``*`` or a space (and); ``+`` or
     ``|`` (or). The compiled function takes a mapping from pins to values with ``&``, ``|`` and ``^``, and a value with
-    all bits one; it raises a KeyError for a pin without a value. Raise a ValueError if the text is not such an
-    expression, or is longer than that of any real cell.
+    all bits one; the compiled function raises a KeyError for a pin without a value. Raise a ValueError if the text is
+    not such an expression, or is longer than that of any real cell.
     """
     tokens, place = [], 0
     function = function.strip()
@@ -37,7 +37,7 @@ def computing(function: str) -> Computing:
         tokens.append(match[1])
         place = match.end()
     if len(tokens) > _MOST_TOKENS:
-        raise ValueError(f"the function has {len(tokens)} operands and operators, more than {_MOST_TOKENS}")
+        raise ValueError(f"the logic function has {len(tokens)} operands and operators, more than {_MOST_TOKENS}")
     result, rest = _expression(tokens)
     if rest:
         raise ValueError(function)
@@ -61,7 +61,7 @@ def _expression(tokens: list[str], least: int = 0) -> tuple[Computing, list[str]
     """Compile operands that are joined by operators of precedence `least` or more; also return the remaining tokens."""
     result, tokens = _factor(tokens)
     while tokens and tokens[0] != ")":
-        precedence, operation = _OPERATORS.get(tokens[0], _OPERATORS["*"])  # a missing operator means and
+        precedence, operation = _OPERATORS.get(tokens[0], _OPERATORS["*"])  # juxtaposed operands are ANDed
         if precedence < least:
             break
         other, tokens = _expression(tokens[1:] if tokens[0] in _OPERATORS else tokens, precedence + 1)
@@ -71,7 +71,7 @@ def _expression(tokens: list[str], least: int = 0) -> tuple[Computing, list[str]
 
 def _factor(tokens: list[str]) -> tuple[Computing, list[str]]:
     if not tokens:
-        raise ValueError("an operand is missing")
+        raise ValueError("the logic function lacks an operand")
     first, tokens = tokens[0], tokens[1:]
     if first == "!":
         result, tokens = _factor(tokens)
@@ -79,7 +79,7 @@ def _factor(tokens: list[str]) -> tuple[Computing, list[str]]:
     if first == "(":
         result, tokens = _expression(tokens)
         if not tokens or tokens[0] != ")":
-            raise ValueError("a parenthesis is not closed")
+            raise ValueError("the logic function has a parenthesis that is not closed")
         tokens = tokens[1:]
     else:
         result = _leaf(first)

@@ -16,8 +16,8 @@ from .liberty_text import Group, decompressed, merged, parsed, plain, without
 
 __all__ = ["DONT_USE", "Cell", "FullAdder", "Library", "finite"]
 
-#: Pattern of ASAP7 cells with a drive below 1. Several such cells have the same area, so the smallest cell would
-#: not be unique.
+#: Pattern of ASAP7 cells with a drive strength below 1. Several such cells have the same area, so the smallest cell
+#: would not be unique.
 _BELOW_DRIVE_1 = "*xp*_ASAP7*"
 #: Patterns of cells that synthesis does not use: scan cells, and sky130's cells for power domains and delays.
 DONT_USE = (
@@ -37,14 +37,14 @@ class Cell:
     name: str
     area: float  #: Area of the cell in the library's unit, usually square micrometres
     inputs: tuple[str, ...]  #: Names of the cell's input pins
-    #: Output pins, each with its function in liberty syntax. The function is empty if the library does not state it.
+    #: Output pins, each with a logic function in liberty syntax, which is empty if the library states no function.
     outputs: tuple[tuple[str, str], ...]
-    #: Whether all outputs of a flip-flop with a rising clock, and without set, clear and enable, are inverted. None for
-    #: any other cell.
+    #: For a flip-flop with a rising clock and without set, clear and enable: whether all of its outputs are inverted.
+    #: None for any other cell.
     inverts: bool | None = None
 
     def computes(self, output: str, ones: frozenset[int]) -> bool:
-        """Return whether an output is 1 exactly if `ones` contains the number of the cell's inputs that are 1."""
+        """Return whether an output is 1 if and only if the number of inputs that are 1 is an element of `ones`."""
         function = dict(self.outputs)[output]
         try:
             return bool(function) and all(
@@ -151,7 +151,7 @@ class Library:
         return tuple(cells)
 
     def _require_identifier(self, name: str) -> None:
-        """Raise an error if a cell or pin name is not a Verilog identifier, because it is written into netlists."""
+        """Raise a `FileError` if a cell or pin name is no Verilog identifier, because netlists contain such names."""
         try:
             verilog_name(name)
         except ValueError:
@@ -167,7 +167,10 @@ class Library:
         return area
 
     def _smallest(self, inputs: int, ones: frozenset[int]) -> Cell | None:
-        """Return the smallest gate of drive 1 or more with output 1 exactly if `ones` has the number of 1 inputs."""
+        """Return the smallest gate whose output is 1 if and only if `ones` contains the number of inputs that are 1.
+
+        Gates with a drive strength below 1 are left out.
+        """
         gates = [
             cell
             for cell in self.cells
@@ -181,12 +184,12 @@ class Library:
 
     @cached_property
     def nand2(self) -> Cell | None:
-        """The smallest two-input NAND gate of drive 1, whose area is one gate equivalent, or None if there is none."""
+        """The smallest two-input NAND gate of drive 1 or more (one gate equivalent); None if the library has none."""
         return self._smallest(2, frozenset({0, 1}))
 
     @cached_property
     def flip_flop(self) -> Cell | None:
-        """The smallest flip-flop, with an inverter if all of its outputs are inverted, or None if there is none."""
+        """The smallest flip-flop, counting an inverter if its outputs are inverted; None if the library has none."""
         inverter = self._smallest(1, frozenset({0}))
         costs = {
             cell: cell.area + (inverter.area if cell.inverts and inverter else 0)
@@ -213,7 +216,7 @@ class Library:
         """The smallest full adder in the library; raise an `Error` if the library has no full adder."""
 
         def outputs(cell: Cell, ones: frozenset[int]) -> list[tuple[str, bool]]:
-            """Return outputs that are 1 (False) or 0 (True) exactly if `ones` contains the number of 1 inputs."""
+            """Return outputs that are 1 (False), or 0 (True), if and only if the number of 1 inputs is in `ones`."""
             counts = ((ones, False), (frozenset(range(4)) - ones, True))
             return [(pin, inv) for pin, _ in cell.outputs for those, inv in counts if cell.computes(pin, those)]
 

@@ -1,4 +1,4 @@
-"""Parser of liberty text into a tree of groups, in linear time. Several files are merged."""
+"""Parser of liberty text into a tree of groups, in linear time, and functions to read and merge liberty files."""
 
 import bz2
 import gzip
@@ -17,8 +17,8 @@ __all__ = ["Group", "decompressed", "merged", "parsed", "plain", "without"]
 
 # Parsers from PyPI are not used: liberty-parser is GPL-3.0 and seven times slower, libparse ends the process on bad
 # input, and eda-liberty-parser takes twice as long and accepts an empty file.
-# Group 1 matches an unclosed comment, which `plain` keeps. Without group 1, the search for `*/` would run to the end of
-# the text again for each `/*`, in quadratic time.
+# Group 1 of the pattern matches an unclosed comment, which `plain` keeps. Without group 1, the search for `*/` would
+# run to the end of the text again for each `/*`, in quadratic time.
 _COMMENT = re.compile(r"/\*(?:.*?\*/|(.*))", re.DOTALL)
 _LIBRARY = re.compile(r"\s*library\s*\(")
 #: Pattern of a token: the end of a group, `name : value;`, `name (words);`, the start of a group, or a semicolon.
@@ -36,7 +36,7 @@ _WORD = re.compile(r'"([^"]*)"|([^\s,"\\]+)')
 #: Maximum nesting depth of groups. Groups of real libraries have at most 6 levels.
 _DEEPEST = 20
 _OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
-#: Names of header statements that must have the same value in all files.
+#: Names of header statements that must have the same value in all liberty files that are merged.
 _HEADER = ("time_unit", "voltage_unit", "leakage_power_unit", "nom_voltage", "nom_temperature", "nom_process")
 
 
@@ -53,7 +53,7 @@ class Group:
     groups: list["Group"] = field(default_factory=list)
 
     def all(self, kind: str) -> Iterator["Group"]:
-        """Yield the direct subgroups of one kind, such as all cells."""
+        """Yield the direct subgroups of one kind, such as all groups ``cell``."""
         return (group for group in self.groups if group.kind == kind)
 
     @property
@@ -110,7 +110,7 @@ def parsed(text: str, name: str) -> Group:
                 inside.groups.append(group)
                 open_groups.append(group)
                 if len(open_groups) > _DEEPEST:
-                    raise FileError(f"{name} nests groups more than {_DEEPEST} deep")
+                    raise FileError(f"the groups of {name} have more than {_DEEPEST} nesting levels")
             else:
                 inside.lists[match["name"]] = words
         elif match["name"]:
@@ -142,7 +142,7 @@ def merged(paths: Sequence[Path], texts: Sequence[str]) -> str:
             if here != there:
                 raise FileError(f"{path} has {name} {here}, but {paths[0]} has {there}: the corners differ")
         if library.lists.get("capacitive_load_unit") != first.lists.get("capacitive_load_unit"):
-            raise FileError(f"{path} and {paths[0]} have different capacitive_load_unit")
+            raise FileError(f"{path} and {paths[0]} have different values of capacitive_load_unit")
         for group in library.groups:
             key, body = (group.kind, group.name), text[group.start : group.end]
             if group.kind == "cell" and key in kept:

@@ -82,7 +82,7 @@ def registered_unit(config: CoreConfig) -> Netlist:
 
 
 def around_units(config: CoreConfig, top: str) -> Netlist:
-    """Return the netlist of a ``core``, or of a ``warp`` including its core's control, with units as black boxes.
+    """Return the netlist of a ``core``, or of a ``warp`` with its core, in which dot-product units are black boxes.
 
     Raise an `Error` if the configuration does not serve a warp.
     """
@@ -91,7 +91,7 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
 
 
 def emit_around_units(config: CoreConfig, top: str) -> str:
-    """Return the RTLIL of a top module without the module of the unit. Raise the errors of :func:`around_units`."""
+    """Return the RTLIL of a top module without the dot-product unit's module; errors as for :func:`around_units`."""
     failure = ""
     with warnings.catch_warnings():
         # Amaranth warns about an unused component, even if its configuration was rejected.
@@ -101,16 +101,16 @@ def emit_around_units(config: CoreConfig, top: str) -> str:
         except Error as error:
             failure = str(error)
         if failure:
-            gc.collect()  # The component is in a reference cycle, so it is freed here, while the warning is ignored.
+            gc.collect()  # free the unused component (a reference cycle) before warnings are on again
             raise Error(failure)
     return text
 
 
 def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
-    """Split a netlist at its hierarchy. Amaranth names a submodule ``TOP.NAME``, and a nested one ``TOP.NAME.NAME``.
+    """Split a netlist into the submodules of its top module, and the top module with these submodules as black boxes.
 
-    Return the submodules of the top with their content, by name, and the top with the submodules as black boxes.
-    Submodules that differ only in name have the same text.
+    The submodules are returned with their content, by name. Amaranth names a submodule ``TOP.NAME``, and a nested one
+    ``TOP.NAME.NAME``. Submodules that differ only in name have the same text.
     """
     contents = modules(whole.text)
     parts, between = {}, [contents[whole.top]]
@@ -126,12 +126,12 @@ def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
 
 
 def modules(text: str) -> dict[str, str]:
-    """Return the modules in Amaranth's RTLIL by name, each with the attributes in front of it."""
+    """Return the text of each module in Amaranth's RTLIL, by name, with the attributes in front of the module."""
     return {match[2]: match[0] + "\n" for match in _MODULE.finditer(text)}
 
 
 def black_box_of_unit(config: CoreConfig, name: str) -> str:
-    """Return an empty module with the ports of a dot-product unit."""
+    """Return the RTLIL of an empty module (black box) with the ports of a dot-product unit."""
     sizes = {"clk": 1, "rst": 1, "enable": 1, "step": unit_step_layout(config).size}
     ports = [f"  wire width {size} input {place} \\{port}\n" for place, (port, size) in enumerate(sizes.items())]
     ports.append(f"  wire width {unit_result_layout().size} output {len(ports)} \\result\n")
@@ -139,5 +139,5 @@ def black_box_of_unit(config: CoreConfig, name: str) -> str:
 
 
 def black_box(name: str, text: str) -> str:
-    """Return an empty module with the ports of an existing module."""
+    """Return the RTLIL of an empty module (black box) with the ports in the RTLIL `text` of another module."""
     return "".join(["attribute \\blackbox 1\n", f"module \\{name}\n", *_PORT.findall(text), "end\n"])

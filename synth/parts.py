@@ -1,4 +1,4 @@
-"""Split of a top module at its hierarchy into parts. A part excludes the parts that are nested in its module."""
+"""Division of a top module into parts along the module hierarchy. A part excludes the parts nested in its module."""
 
 import re
 from collections import Counter
@@ -10,8 +10,9 @@ from .netlist import TOP, Netlist, black_box, black_box_of_unit, emit_around_uni
 
 __all__ = ["TOPS", "Part", "names_of", "parts_of"]
 
-#: Top modules that are split: hierarchical name of an array of units, and names of the other parts by hierarchical
-#: module name without numbers. A module that is not listed belongs to the part around it.
+#: Top modules that can be divided into parts, each with the hierarchical name of its array of dot-product units, and
+#: with the names of all other parts by hierarchical module name without numbers. A module that is not listed belongs to
+#: the part of the module that contains it.
 TOPS = {
     "warp": ("core", {"": "registers to operands, results to registers"}),
     "warpgroup": (
@@ -41,7 +42,7 @@ TOPS = {
         },
     ),
 }
-#: Names of the parts inside an array, by module name without numbers.
+#: Names of the parts inside an array of dot-product units, by module name without numbers.
 _OF_ARRAY = {
     "": "control of an array",
     ".unit": "unit",
@@ -53,7 +54,7 @@ _OF_ARRAY = {
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a top module, without the parts that are nested in its module."""
+    """A part of a top module, without the parts that are nested in the module of this part."""
 
     name: str
     count: int  #: Number of instances of the part in the top module
@@ -62,13 +63,13 @@ class Part:
 
 
 def names_of(top: str) -> dict[str, str]:
-    """Return the part's name for each module of a top module; the keys are hierarchical names without numbers."""
+    """Return the name of the part for each module of a top module; keys are hierarchical names without numbers."""
     array, names = TOPS[top]
     return names | {f"{array}{module}": name for module, name in _OF_ARRAY.items()}
 
 
 def parts_of(config: CoreConfig, top: str) -> list[Part]:
-    """Return the parts of a top module, a key of :data:`TOPS`, the units first.
+    """Return the parts of a top module (a key of :data:`TOPS`), beginning with the dot-product units.
 
     Raise an `Error` if the configuration cannot form the top module.
     """
@@ -93,5 +94,5 @@ def parts_of(config: CoreConfig, top: str) -> list[Part]:
 
 
 def _place(module: str) -> str:
-    """Return the hierarchical name of a module, without numbers and without the top module."""
+    """Return the hierarchical name of a module without numbers and without the name of the top module."""
     return re.sub(r"(_\d+)+\b", "", module.removeprefix(TOP).removeprefix("."))

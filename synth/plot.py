@@ -23,7 +23,7 @@ def axis_of(name: str) -> str:
 
 
 def plot_survey(survey: Survey, path: Path) -> None:
-    """Draw bars as SVG: of the stages if measured, otherwise of the array's parts, or of the sparse and dense unit.
+    """Draw bars for stages as SVG or, if these were not measured, for parts of the array or for sparse and dense unit.
 
     Bars show the first amount of the survey. Errors are those of :func:`~sptc.infra.figures.picture`.
     """
@@ -62,8 +62,9 @@ class Spot:
     name: str  #: Text beside the point
     x: float
     y: float
-    x_ends: tuple[float, float]  #: Deviation of the least and of the largest x from `x`, in per cent.
-    y_ends: tuple[float, float]  #: Deviation of the least and of the largest y from `y`, in per cent.
+    #: Ends of the error bars: deviation of the least and of the largest value from `x` and from `y`, in per cent.
+    x_ends: tuple[float, float]
+    y_ends: tuple[float, float]
 
 
 def plot_spots(spots: Sequence[Spot], x: str, y: str, title: str, path: Path) -> None:
@@ -107,7 +108,7 @@ def plot_spots(spots: Sequence[Spot], x: str, y: str, title: str, path: Path) ->
 
 
 def _bars(values: Sequence[float], ends: Sequence[tuple[float, float]]) -> list[list[float]]:
-    """Return the lengths of error bars below and above values, whose ends are given in per cent."""
+    """Return the lengths of error bars below and above each value; `ends` are deviations from a value, in per cent."""
     return [[abs(value * end[side]) / 100 for value, end in zip(values, ends, strict=True)] for side in (0, 1)]
 
 

@@ -40,14 +40,15 @@ class Measurement:
     #: Measured amounts, with the names of :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit,
     #: ``gates`` in gate equivalents, or cells of an FPGA.
     amounts: dict[str, float]
-    #: Longest path: in picoseconds with a library or after placement in an FPGA, otherwise in gates.
+    #: Length of the longest path: in picoseconds with a library or after placement in an FPGA, otherwise in gates.
     longest: float | None
     #: Number of cells of each type, including black boxes. With several port orders, the numbers of the first order.
     cells: dict[str, int]
     seconds: float  #: Duration of the synthesis in seconds. A cached result has the original duration.
     cached: bool = False  #: Whether the result comes from the cache
     route: Route | None = None  #: Timing and resource report of nextpnr, if the netlist was placed and routed
-    #: Measurements of the single port orders, whose medians this measurement has. Empty for a single order.
+    #: Measurements of the same netlist with its ports in several orders; this measurement has their medians. Empty for
+    #: a single order.
     orders: tuple["Measurement", ...] = ()
 
     @property
@@ -57,7 +58,7 @@ class Measurement:
 
     @property
     def scatter(self) -> dict[str, tuple[float, float]]:
-        """Deviation of the least and largest value of each figure from the median of all port orders, in per cent."""
+        """Deviation of each figure's least and largest value from its median over all port orders, in per cent."""
         values = {name: [one.figures[name] for one in self.orders] for name in self.figures if self.orders}
         return {
             name: (100 * (min(of_name) / self.figures[name] - 1), 100 * (max(of_name) / self.figures[name] - 1))
@@ -101,7 +102,7 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
 
 
 def _measure_runs(netlist: Netlist, runs: Sequence[Recipe], scratch: Path | None) -> dict[str, Measurement]:
-    """Return single measurements, which differ only in their seed, by fingerprint. Missing ones are synthesised."""
+    """Return the measurements of runs that differ only in the seed, by fingerprint; synthesise uncached runs."""
     keys = {_fingerprint(netlist, run): run for run in runs}
     earlier = {key: _recall(_entry(key)) for key in keys}
     missing = {key: run for key, run in keys.items() if earlier[key] is None}
@@ -113,7 +114,7 @@ def _measure_runs(netlist: Netlist, runs: Sequence[Recipe], scratch: Path | None
 
 
 def _synthesised(netlist: Netlist, runs: Sequence[Recipe], scratch: Path | None) -> list[Measurement]:
-    """Synthesise a netlist, in one or more orders of its ports."""
+    """Synthesise a netlist in one or more orders of its ports, and return a measurement for each order."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         folder, first = Path(name), runs[0]
@@ -148,16 +149,16 @@ def measure_all(
 ) -> dict[_Key, Measurement]:
     """Measure many netlists on this machine. Equal netlists are measured once.
 
-    The measurements have the keys of their requests. `progress` is called with the number of finished and of all
-    single measurements, one for each order of the ports. Errors are those of :func:`measure` and of
-    :meth:`~sptc.infra.pools.Pool.collect`.
+    The measurements have the keys of their requests. `progress` is called with the numbers of finished and of all
+    single measurements. There is one single measurement for each order of the ports. Errors are those of
+    :func:`measure` and of :meth:`~sptc.infra.pools.Pool.collect`.
     """
     runs = {
         name: {_fingerprint(netlist, run): run for run in recipe.runs()} for name, (netlist, recipe) in requests.items()
     }
     distinct = {tuple(keys): (requests[name][0], [*keys.values()]) for name, keys in runs.items()}
     # Synthesis starts with the largest netlists, so that no long run is left at the end. If there are more processes
-    # than netlists, the orders of a netlist are shared among several processes.
+    # than netlists, several processes share the port orders of a netlist.
     largest = sorted(distinct.values(), key=lambda one: -len(one[0].text))
     shares = -(-jobs // max(1, len(largest)))
     tasks = [(netlist, part[k::shares]) for netlist, part in largest for k in range(min(shares, len(part)))]
@@ -182,7 +183,7 @@ def _medians(runs: Sequence[Measurement]) -> Measurement:
 
 
 def _entry(key: str) -> str:
-    """Return the name of a measurement in the cache."""
+    """Return the name under which the cache stores a measurement with a given fingerprint."""
     return f"synth/{key}.json"
 
 

@@ -1,4 +1,4 @@
-"""Synthesis recipes for Yosys, and the parser of its statistics."""
+"""Synthesis recipes for Yosys, and a parser of the statistics that Yosys writes."""
 
 import json
 import re
@@ -48,7 +48,7 @@ tee -q -o {statistics} stat -tech cmos -json
 delete t:* t:$* %d
 ltp -noff
 """
-#: ABC's technology mapper for the least delay and, with True, for the least area.
+#: Commands of ABC's technology mapper: False for the least delay, True for the least area.
 _MAP = {False: "map,-B,0.9", True: "amap,-m"}
 _ABC = "+strash;{order}ifraig;scorr;dc2;dch,-f;{map};topo;buffer,-c;upsize;dnsize;stime,-p"
 _LIBRARY = """\
@@ -131,7 +131,7 @@ def _longest(route: Route | None) -> float | None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A synthesis recipe, and the quantities that a synthesis with it measures.
+    """A synthesis recipe: target technology and options, which determine the quantities that a synthesis measures.
 
     * Without a library: gate equivalents (a NAND2 of four transistors) and the logic depth in gates.
     * With a library: area, gate equivalents, and the delay of the longest path between registers or ports, without
@@ -159,7 +159,7 @@ class Recipe:
     #: Number of orders of inputs and outputs. ABC permutes inputs and outputs before it maps to a library, which varies
     #: the figures by a few per cent. Measurements are medians over all orders; a single order is that of the netlist.
     orders: int = 1
-    #: Seed of the permutation of a single measurement. 0 means no permutation.
+    #: Seed of the permutation of inputs and outputs for a single measurement. 0 means no permutation.
     seed: int = 0
 
     def runs(self) -> list["Recipe"]:
@@ -179,7 +179,7 @@ class Recipe:
 
     @property
     def longest(self) -> str | None:
-        """Name of the longest path's quantity: ``delay`` in picoseconds, ``depth`` in gates, or None if unmeasured."""
+        """Measure of the longest path: ``delay`` in picoseconds, ``depth`` in gates, or None if it is not measured."""
         if self.full_adders or (self.fpga and not self.place):
             return None
         return "delay" if self.library or self.place else "depth"
@@ -220,7 +220,7 @@ class Recipe:
         return self._prepared(netlist) + self._mapped()
 
     def _prepared(self, netlist: Netlist) -> str:
-        """Return the commands before the mapping to a library, or all commands that synthesise without a library."""
+        """Return the Yosys commands before mapping to a library, or all commands of a synthesis without a library."""
         if self.fpga:
             return _FPGA.format(synthesis=FPGAS[self.fpga], top=netlist.top)
         transparent = _TRANSPARENT if self.combinational else ""
@@ -233,14 +233,14 @@ class Recipe:
         return _LIBRARY.format(top=netlist.top, transparent=transparent, gates=gates, adders=adders, **self._hierarchy)
 
     def _mapped(self) -> str:
-        """Return the commands that map a prepared netlist to a library."""
+        """Return the Yosys commands that map a prepared netlist to a library."""
         if self.fpga or not self.library:
             return ""
         order = f"permute,-S,{self.seed};" if self.seed else ""
         return _LIBRARY_MAPPED.format(abc=_ABC.format(order=order, map=_MAP[self.least_area]), **self._hierarchy)
 
     def _measured(self) -> str:
-        """Return the commands that write the statistics and, for placement, the netlist."""
+        """Return the Yosys commands that write the statistics and, for placement, the netlist."""
         if self.fpga:
             commands = _FPGA_MEASURED + (f"write_json {_PLACED}\n" if self.place else "")
         else:
@@ -254,7 +254,7 @@ class Recipe:
 
     @property
     def _hierarchy(self) -> Mapping[str, str]:
-        """Commands and options that flatten the netlist before the mapping, or after it to map each module alone."""
+        """Yosys commands and options that flatten the netlist before mapping, or after each module is mapped alone."""
         return {"flatten": "", "flat": "", "joined": "flatten\n"} if self.by_module else _FLAT
 
     def route(self, folder: Path) -> Route | None:
@@ -270,7 +270,7 @@ class Recipe:
 
     @staticmethod
     def printed_of(runs: Sequence["Recipe"], printed: str) -> Sequence[str]:
-        """Return the output of each single measurement from the output of :meth:`script_of`."""
+        """Split what Yosys printed for the commands of :meth:`script_of` into the text of each single measurement."""
         return printed.split(f"\n{_NEXT_ORDER}\n")[-len(runs) :]
 
     def read(

@@ -28,11 +28,11 @@ _HEADERS = {"area": "area", "gates": "gates", "delay": "delay [ps]", "depth": "d
 #: Name of the pipeline stage that only selects operands.
 _SELECTING = "select"
 _VARIES = "the results of one synthesis vary by several per cent: --liberty FILE --orders 5 gives medians and scatter"
-_APART = "each stage is synthesised separately, so the sum differs from the flattened unit, optimised across stages"
+_APART = "stages are synthesised separately, so the sum differs from the flattened unit, which is optimised as a whole"
 
 
 def about(recipe: Recipe) -> dict[str, Any]:
-    """Return the conditions of the measurements as plain values: versions, library and synthesis options."""
+    """Return the conditions of measurements as values for JSON: versions, library and synthesis options."""
     library = recipe.library
     nand2 = library.nand2 if library else None
     return {
@@ -92,7 +92,7 @@ def columns(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Format integers in full, other numbers with one decimal, numbers below 1 with three digits, and None as ``-``."""
+    """Format a number: integers in full, others with one decimal, values below 1 with three digits, None as ``-``."""
     if value is None:
         return "-"
     if value == round(value) or abs(value) >= 1000:
@@ -197,7 +197,7 @@ def _parts(survey: Survey) -> list[list[str]]:
 
 
 def _beside_units(survey: Survey, total: Amounts) -> str:
-    """Return the share of a top module's area outside its units and, if known, of operand selection in a unit."""
+    """Return, as text, the share of area outside dot-product units and, if known, of operand selection in a unit."""
     first = survey.recipe.amounts[0]
     units = survey.parts[0].amounts[first]
     line = f"{100 - 100 * units / total[first]:.1f} % of the area is outside the units"
@@ -218,7 +218,7 @@ def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -
 
 
 def _formats(survey: Survey) -> list[list[str]]:
-    """Return the table rows with the cost of each element format, and with the unit that lacks the format."""
+    """Return the table rows with the cost of each element format, and with the amounts of a unit without the format."""
     recipe = survey.recipe
     added = [_HEADERS.get(name, name) for name in recipe.amounts]
     rows = [["format", *(f"adds {word}" for word in added), *(f"{word} without" for word in headers(recipe))]]
@@ -230,7 +230,7 @@ def _formats(survey: Survey) -> list[list[str]]:
 
 
 def measured_as_dict(measurement: Measurement | None, recipe: Recipe) -> dict[str, Any] | None:
-    """Return a measurement as plain values: amounts by name, ``delay`` in ps or ``depth`` in gates, cells, duration."""
+    """Return a measurement for JSON: amounts by name, ``delay`` in ps or ``depth`` in gates, cells, and duration."""
     if measurement is None:
         return None
     longest = {recipe.longest: measurement.longest} if recipe.longest else {}

@@ -16,13 +16,13 @@ __all__ = ["Place", "Point", "point_at", "sweep"]
 
 @dataclass(frozen=True)
 class Place:
-    """Coordinates of a point of a grid: one value on each axis."""
+    """Coordinates of a point in a grid of configurations: one value on each axis."""
 
     #: Element formats of the configuration. Packed e2m1 (``e2m1/4``) implies both formats of block scales, since all of
     #: its instructions have block scales.
     formats: tuple[str, ...]
     alignment_bits: int  #: Alignment bits (bits kept below the largest exponent). 8-bit floats have the same number.
-    step_bytes: int  #: Bytes of stored A that a unit takes per cycle, which determine the number of products
+    step_bytes: int  #: Bytes of stored A that a unit takes per cycle; they determine the number of products
     mux: str  #: Type of operand multiplexers, ``mux4`` or ``mux3``
     cuts: tuple[str, ...]  #: Cuts (positions in the dot-product unit) that have a pipeline register
     sparse: bool = True  #: Whether the unit selects operands for a sparse A
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a grid, with its configuration and the measurement of its dot-product unit."""
+    """A point in a grid of configurations, with its configuration and the measurement of its dot-product unit."""
 
     place: Place
     config: CoreConfig | None = None  #: Configuration of the point, or None if it is invalid
@@ -62,14 +62,14 @@ class Point:
 
     @property
     def products_per_ns(self) -> dict[str, float]:
-        """Kept products per nanosecond by element format, with the longest path as cycle time. Empty if unmeasured."""
+        """Kept products per ns, by element format, for cycles as long as the longest path; empty if unmeasured."""
         if not self.measurement or not self.measurement.longest:
             return {}
         return {name: 1000 * count / self.measurement.longest for name, count in self.products.items()}
 
 
 def point_at(place: Place) -> Point:
-    """Return the point with these coordinates, not yet measured."""
+    """Return the point with the given coordinates, not yet measured."""
     try:
         config = CoreConfig(
             name=str(place),
@@ -96,7 +96,7 @@ def sweep(
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Point]:
-    """Measure the dot-product unit at every point of a grid. The results are in the order of the places.
+    """Measure the dot-product unit at every point of a grid of configurations, in the order of `places`.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def sweep(
     jobs, scheduler : int, str
         Number of processes on this machine, or address of a Dask scheduler whose workers are used instead.
     progress : callable
-        Called with the number of finished and of all points.
+        Called with the number of finished points and the number of all points.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def sweep(
     swept = [*map(point_at, places)]
     valid = [place for place, point in enumerate(swept) if point.config]
     if not valid:
-        raise Error(f"no point of the grid is a valid configuration; at {swept[0]}, {swept[0].refusal}")
+        raise Error(f"no point of the grid is a valid configuration; first point, {swept[0]}: {swept[0].refusal}")
     progress(0, len(valid))
     with workers(jobs, scheduler) as (pool, scratch):
         work = [(swept[index], index, recipe, scratch) for index in valid]

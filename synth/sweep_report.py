@@ -14,7 +14,7 @@ __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
 
 
 def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
-    """Return one table line per point of a sweep, in order. Products are ranges over the element formats."""
+    """Return a table with one line for each point of a sweep. Products per cycle are a range over element formats."""
     timed = recipe.longest == "delay"
     scatters = [f"scatter of {name}" for name in headers(recipe)] if recipe.orders > 1 else []
     rows = [["formats", "A", "mux", "cuts", "F", "step [B]", *headers(recipe), *scatters, "products/cycle"]]
@@ -35,7 +35,7 @@ def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
 
 
 def sweep_as_dict(points: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
-    """Return the points of a sweep as plain values, with all fields of each configuration."""
+    """Return the points of a sweep as values for JSON, with all fields of each configuration."""
     rows = []
     for point in points:
         row: dict[str, Any] = asdict(point.place)
@@ -66,7 +66,7 @@ def plot_sweep(points: Sequence[Point], recipe: Recipe, path: Path) -> None:
         measurement = point.measurement
         assert measurement
         ends = measurement.scatter
-        # The longest delay gives the lowest throughput, so the ends of the delay range are exchanged.
+        # The longest delay gives the lowest throughput, so the two ends of the delay range are taken in reverse order.
         slow, fast = (
             [100 / (1 + end / 100) - 100 for end in ends.get("longest", (0.0, 0.0))[::-1]] if timed else (0.0, 0.0)
         )

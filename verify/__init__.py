@@ -1,1 +1,1 @@
-"""Comparison of hardware with models: register files, stimulus, replay, campaigns, and reduction of mismatches."""
+"""Comparison of hardware with models: register files, random operands, replay, campaigns and minimal reproducers."""

@@ -1,4 +1,4 @@
-"""Base class of files with the register contents of recorded instructions, and reader of their ``.npz`` archives."""
+"""Base classes of recorded instructions, with their operands and results, and a reader of ``.npz`` archives."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
@@ -32,27 +32,27 @@ _File = TypeVar("_File", bound="Recorded")
 class Recorded(ABC):
     """Base class of recordings for replay: one instruction, a batch of operands, and the recorded result if known."""
 
-    instruction: Instruction  #: Instruction, with its shape and its types
+    instruction: Instruction  #: Recorded instruction, with its shape and its types
     arch: str
-    d: NDArray | None  #: Expected result of :meth:`run`; None if unknown
+    d: NDArray | None  #: Expected result, in the form that :meth:`run` returns; None if unknown
     #: Names of the array fields whose first axis is the case index; the first of these fields is never None.
     case_fields: ClassVar[tuple[str, ...]]
 
-    opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction
+    opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction; None for ``mma`` and ``wgmma``
 
     @property
     def subject(self) -> Subject:
-        """Instruction, and its opcode if it is a ``tcgen05`` instruction."""
+        """Recorded instruction, with its opcode if it is a ``tcgen05`` instruction."""
         return Subject(self.instruction, self.opcode)
 
     @property
     def name(self) -> str:
-        """Exact name of the instruction, see :attr:`sptc.isa.names.Subject.name`."""
+        """Exact name of the recorded instruction, see :attr:`sptc.isa.names.Subject.name`."""
         return self.subject.name
 
     @property
     def a_from(self) -> str | None:
-        """Location of A, ``"registers"`` or ``"shared"``; None if the result does not depend on it."""
+        """Location of A, ``"registers"`` or ``"shared"``; None if the result does not depend on the location."""
         return None
 
     @property
@@ -62,13 +62,13 @@ class Recorded(ABC):
 
     @property
     def cases(self) -> int:
-        """Number of cases: tiles of an instruction, or dot products."""
+        """Number of cases in the recording. A case is one execution of the instruction, or one dot product."""
         return len(getattr(self, self.case_fields[0]))
 
     @property
     @abstractmethod
     def before(self) -> NDArray:
-        """Values of the result registers before the instruction, in the shape that :meth:`run` returns."""
+        """Result registers or tensor memory before the instruction, in the shape that :meth:`run` returns."""
 
     def take(self: _File, cases: NDArray[np.intp] | slice) -> _File:
         """Return a copy of the recording with only the selected cases."""
@@ -76,7 +76,7 @@ class Recorded(ABC):
         return self.with_fields(**{name: array[cases] for name, array in arrays.items() if array is not None})
 
     def assuming(self: _File, arch: str | None, metadata: str | None) -> _File:
-        """Return a copy with another architecture or metadata policy; None keeps the value of this recording."""
+        """Return a copy of the recording with another architecture or metadata policy; None keeps the recorded one."""
         options = {"arch": arch, "metadata": metadata}
         return self.with_fields(**{name: value for name, value in options.items() if value and hasattr(self, name)})
 
@@ -87,10 +87,10 @@ class Recorded(ABC):
 
     @abstractmethod
     def run(self, backend: str | Backend = "golden") -> NDArray:
-        """Compute the results of all cases on a back end; the first axis is the case index.
+        """Compute the results of all cases on a back end; the first axis of the results is the case index.
 
         Raise an `Error` if the operands are wrong, the architecture lacks the instruction, or the back end cannot
-        compute it.
+        compute the instruction.
         """
 
     @abstractmethod
@@ -98,16 +98,16 @@ class Recorded(ABC):
         """Return the codes of D from a result of :meth:`run`, shape (cases, m, n)."""
 
     def beside(self, result: NDArray) -> NDArray[np.uint32]:
-        """Return the tensor memory of a result, shape (cases, CTAs, lanes, columns), with all bits of D set to zero."""
+        """Return the tensor memory in `result` with all bits of D set to zero, shape (cases, CTAs, lanes, columns)."""
         return np.zeros((len(result), 0, 0, 0), np.uint32)
 
 
 class Replayable(Recorded):
-    """Base class of register files that are stored in an archive."""
+    """Base class of register files that are stored in an ``.npz`` archive."""
 
     @abstractmethod
     def contents(self) -> dict[str, Any]:
-        """Return the arrays of the archive by key."""
+        """Return the arrays by key with which the register file is stored in an ``.npz`` archive."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,13 +119,13 @@ class Archive:
     names: tuple[str, ...] = ()  #: All keys of the file, including keys whose arrays were not read
 
     def require(self, keys: list[str]) -> None:
-        """Raise a `FileError` that names the first of the given keys that the archive lacks."""
+        """Raise a `FileError` if the archive lacks one of the given keys; the message names the first missing key."""
         for key in keys:
             if key not in self.arrays:
                 keys = sorted({*self.names, *self.arrays})
                 names = ", ".join(name if name.isprintable() else repr(name) for name in keys[:_MOST_NAMES])
                 more = f" and {len(keys) - _MOST_NAMES} more" if len(keys) > _MOST_NAMES else ""
-                raise FileError(f"{self.path} lacks the key {key!r}; it holds {names or 'nothing'}{more}")
+                raise FileError(f"{self.path} lacks the key {key!r}; present: {names or 'none'}{more}")
 
     def refuse(self, key: str, expected: str) -> FileError:
         """Return the error for a key with a wrong value; `expected` describes a correct value."""
@@ -133,27 +133,27 @@ class Archive:
         return FileError(f"{self.path}: {key} must be {expected}, not {value.dtype} of shape {value.shape}")
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Return a scalar integer, or `default` if the key is missing; raise a `FileError` if both are missing."""
+        """Return the scalar integer of a key, or `default`; raise a `FileError` if key and default are missing."""
         return int(self._checked(key, default, (), "iu", "a 0-d integer"))
 
     def string(self, key: str, default: str) -> str:
-        """Return the string in a 0-d array, or `default` if the key is missing."""
+        """Return the string that a key holds as a 0-d array, or `default` if the key is missing."""
         return str(self._checked(key, default, (), "U", "a 0-d string"))
 
     def integers(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Return integers as a tuple of the length of `default`, which is returned if the key is missing."""
+        """Return the integers of a key as a tuple as long as `default`, or `default` if the key is missing."""
         value = self._checked(key, default, (len(default),), "iu", f"{_COUNTS[len(default)]} integers")
         return tuple(int(number) for number in value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a scalar with the value 0 or 1 as a bool, or `default` if the key is missing."""
+        """Return the scalar of a key, which must be 0 or 1, as a bool, or `default` if the key is missing."""
         value = self.arrays.get(key, np.array(default))
         if value.ndim or value.dtype.kind not in "biu" or value not in (0, 1):
-            raise FileError(f"{self.refuse(key, '0 or 1')}: {value!s:.20}")
+            raise FileError(f"{self.refuse(key, '0 or 1')} with value {value!s:.20}")
         return bool(value)
 
     def _checked(self, key: str, default: object, shape: tuple[int, ...], kinds: str, expected: str) -> NDArray[Any]:
-        """Return an array, or `default` if it is missing; raise a `FileError` for a wrong shape or dtype."""
+        """Return the array of a key, or `default` if the key is missing. Refuse a wrong shape or dtype."""
         value = self.arrays.get(key, np.array(default))
         if value.shape != shape or value.dtype.kind not in kinds:
             raise self.refuse(key, expected)
@@ -168,7 +168,7 @@ class Archive:
         return metadata
 
     def count_cases(self, counts: dict[str, int]) -> int:
-        """Return the number of cases; raise a `FileError` unless all arrays have the same positive number."""
+        """Return the number of cases; raise a `FileError` unless all arrays have the same positive number of cases."""
         if not min(counts.values()):
             raise FileError(f"{self.path} holds no cases")
         if len(set(counts.values())) > 1:
@@ -178,7 +178,7 @@ class Archive:
 
 
 def load(path: str | Path, keys: Collection[str] = KEYS) -> Archive:
-    """Read the arrays with these keys from an ``.npz`` file; by default the keys of a register file.
+    """Read the arrays with the given `keys`, by default those of a register file, from an ``.npz`` file.
 
     Raise a `FileError` if the file is missing, unreadable or truncated, or an array is larger than the budget
     (:func:`~sptc.infra.reading.read_arrays`).

@@ -1,4 +1,4 @@
-"""Random work for testbenches: ``wgmma`` of a warpgroup, from register files, and ``tcgen05.mma`` programs of CTAs."""
+"""Random instructions for testbenches: ``wgmma``, made from register files, and programs of ``tcgen05.mma``."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -49,33 +49,33 @@ __all__ = [
 
 #: Size of shared memory and of the longest swizzle pattern, in units of 16 bytes.
 _UNITS, _PATTERN_UNITS = 1 << ADDRESS_BITS, 64
-#: On average, one in this number of random instructions has more than four panels (eight columns each) of B.
+#: Reciprocal of the probability that a random ``wgmma`` has more than four panels (eight columns each) of B.
 _LONG_ONE_IN = 12
-#: On average, one in this number of random instructions has operands spread over much of shared memory.
+#: Reciprocal of the probability that the operands of a random ``wgmma`` are spread over much of shared memory.
 _SPREAD_ONE_IN = 6
 
 
 def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int) -> Iterator[Job]:
     """Yield every case of a register file as a job of a warpgroup: one ``wgmma`` with its expected results.
 
-    Expected results are the D of the file or, without D, those of the golden model. `rng` draws the contents of
+    Expected results are the D of the file or, without D, results of the golden model. `rng` draws the contents of
     registers that the instruction does not read. `base` is the index of the 16-byte unit of shared memory at which the
-    image of the file begins. It must be a multiple of 64, the length of the longest swizzle pattern.
+    image of the file begins. `base` must be a multiple of 64, the length of the longest swizzle pattern.
     """
     i = file.instruction
     elements = i.n * i.k + (WARPS * WARP_ROWS * i.stored_k if file.a is None else 0)
-    reads = elements * i.container_bits // 8 // (UNIT_BYTES * PANEL_ROWS)  # core matrices of B, and of A in memory
+    reads = elements * i.container_bits // 8 // (UNIT_BYTES * PANEL_ROWS)  # number of core matrices to read
     element = config.element_code(i.a, i.container_bits)
     assert file.b_descriptor is not None
     d = file.run() if file.d is None else file.d
     e = rng.integers(0, 1 << 32, file.c.shape[:2], dtype=np.uint32) if file.e is None else file.e
     nibbles = unpack_nibbles(e, i, file.sparsity_selector) if i.rule else None
     fields = wgmma_fields(config, i, file.immediates) | {"operation": Operation.MULTIPLY}
-    fields |= {"negated": True} if i.a.is_integer else {}  # integers ignore it
+    fields |= {"negated": True} if i.a.is_integer else {}  # integer instructions ignore `negated`
     for case in range(file.cases):
         a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
         a_registers, metadata = [], []
-        # For each panel of D, one integer that contains the bits of all warps.
+        # For each panel (eight columns) of C and D, one integer that contains the registers of all warps.
         accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))
         for warp in range(WARPS):
             lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (WARP_LANES, WARP_ROWS))
@@ -102,10 +102,10 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
 
 
 def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
-    """Yield an endless sequence of random jobs of a warpgroup, alternating between the halves of shared memory.
+    """Yield an endless sequence of random ``wgmma`` jobs that use the two halves of shared memory in turn.
 
-    The hardware may have two instructions in flight. They use different halves, so that each address belongs to only
-    one of them.
+    The hardware may have two instructions in flight. These instructions use different halves, so that each address
+    belongs to only one instruction.
     """
     half, number = _UNITS // 2, 0
     for file in _random_files(config, rng):
@@ -117,7 +117,7 @@ def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Itera
 
 
 def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[RegisterFile]:
-    """Yield random one-case register files for a datapath. Most have n <= 32; half use all sixteen metadata nibbles."""
+    """Yield register files with one random ``wgmma`` each. Most have n <= 32; half use all sixteen metadata nibbles."""
     supported = [i for i in every_instruction("wgmma") if config.holds(i)]
     short, long = ([i for i in supported if (i.n > 4 * PANEL_ROWS) == is_long] for is_long in (False, True))
     while True:
@@ -142,7 +142,7 @@ def _moved(descriptor: int, base: int) -> Any:
 
 
 def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
-    """Cut a warp's accumulator into panels of 32 lanes x 4 registers; unused registers are random (0 without `rng`)."""
+    """Cut a warp's accumulators into panels of 32 lanes x 4 registers. Unused registers are random, 0 without `rng`."""
     used = registers.reshape(WARP_LANES, n // WARP_COLUMNS, -1).swapaxes(0, 1)
     shape = (len(used), WARP_LANES, REGISTERS)
     panels = np.zeros(shape, np.uint32) if rng is None else rng.integers(0, 1 << 32, shape, dtype=np.uint32)
@@ -150,19 +150,19 @@ def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | No
     return list(panels)
 
 
-#: Number of tensor memory columns for D; the other half of the columns is for the other operands.
+#: Number of tensor memory columns that are reserved for D: half of all columns. The other half holds other operands.
 _D_COLUMNS = COLUMNS // 2
-#: Number of columns for D of instructions whose D often overlaps the D of previous instructions.
+#: Number of tensor memory columns for D in programs whose successive instructions often write overlapping columns.
 _OVERLAPPING_D_COLUMNS = 72
 #: Upper bound, in units of 16 bytes, of start addresses and offsets in most random matrix descriptors. All operands
 #: with these addresses fit into shared memory.
 _NEAR_UNITS = 512
 _OPERANDS, _SCALES = ("a", "b", "d", "e"), ("scale_a", "scale_b")
 _SWIZZLES = ["none", "32B", "64B", "128B"]
-#: Number of panels of A, number of shared-memory reads per panel of A, and numbers of tensor memory columns that A and
-#: the block scales of 128 rows occupy.
+#: Properties of A with 128 rows: number of panels (eight rows each), number of shared-memory reads per panel, number of
+#: tensor memory columns that A occupies, and number of tensor memory columns that the block scales of A occupy.
 _A_PANELS, _A_READS, _A_COLUMNS, _SCALE_COLUMNS = LANES // 8, 2, 8, 4
-#: Number of panels of B that have their block scales in the same column of tensor memory.
+#: Number of panels (eight columns each) of B whose block scales are in the same column of tensor memory.
 _SCALED_PANELS = 4
 
 
@@ -185,21 +185,21 @@ class CtaInstruction:
     def run(
         self, tensor: NDArray[np.uint32], shared: NDArray[np.uint8], backend: str | Backend = "golden"
     ) -> NDArray[np.uint32]:
-        """Return tensor memory after the instruction; the memories have the shapes for :func:`sptc.tcgen05_mma`."""
+        """Return tensor memory after the instruction; `tensor` and `shared` are as for :func:`sptc.tcgen05_mma`."""
         return tcgen05_mma(**self.arguments, tmem=tensor, smem=shared, backend=backend, metadata="silicon")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the operands of random instructions of a CTA."""
+    """Limits on the sizes and the addresses of operands of a random ``tcgen05.mma``."""
 
     narrowest: int = 8  #: Minimum number of columns of D
     widest: int = 128  #: Maximum number of columns of D
     d_first: int = 0  #: First column of the half of tensor memory for D, 0 or 256; other operands are in the other half
-    d_columns: int = _D_COLUMNS  #: Number of columns in which D may be, from column `d_first` on
+    d_columns: int = _D_COLUMNS  #: Number of tensor memory columns for D, from column `d_first` on
     in_shared: bool = False  #: Whether A must be in shared memory
-    #: Whether start addresses and offsets in matrix descriptors may have any size. Otherwise they are below 8 KiB, and
-    #: all operands fit into shared memory.
+    #: Whether start addresses and offsets in matrix descriptors may have any size. Otherwise all addresses and offsets
+    #: are below 8 KiB, and all operands fit into shared memory.
     far: bool = False
 
 
@@ -224,7 +224,7 @@ def random_instruction(
     limits: Limits = Limits(),
     before: CtaInstruction | None = None,
 ) -> CtaInstruction:
-    """Return a random instruction that a datapath executes, with operands at random addresses.
+    """Return a random ``tcgen05.mma`` that a datapath executes, with operands at random addresses.
 
     `opcode` must not have ``.ws``. Types, shape, addresses and flags are random. Where there is room, half of the
     instructions have a D that overlaps the D of the instruction `before`, if any, or lies beside it.
@@ -263,7 +263,7 @@ def random_instruction(
     operands = {name: arguments[name] for name in (*_OPERANDS, *_SCALES) if name in arguments}
     command = cta_command(config, opcode, descriptor, operands, enable_input_d=arguments["enable_input_d"])
     assert command is not None, i
-    if i.a.is_integer:  # integers ignore `negated`
+    if i.a.is_integer:  # integer instructions ignore `negated`
         command = replace(command, fields=command.fields | {"negated": True})
     return CtaInstruction(opcode, descriptor, arguments, command)
 
@@ -282,7 +282,7 @@ def _offset_of_d(limits: Limits, n: int, rng: np.random.Generator, before: CtaIn
 def random_work(
     config: CoreConfig, opcodes: list[Opcode], instructions: int, rng: np.random.Generator, widest: int
 ) -> CtaWork:
-    """Return random work of one CTA; `opcodes` may include instructions that run on a pair of CTAs.
+    """Return memory contents and random ``tcgen05`` tasks of one CTA; some `opcodes` may run on a pair of CTAs.
 
     ``tcgen05.commit`` follows some instructions, at times many in a row, and is the last task. The D of an instruction
     has at most `widest` columns.
@@ -304,10 +304,10 @@ def random_work(
 
 
 def echoing_programs(config: CoreConfig, instructions: int, rng: np.random.Generator) -> Iterator[CtaProgram]:
-    """Yield test programs of a CTA pair, for tests whose unit arrays output hashes of operands instead of sums.
+    """Yield programs of a CTA pair, for hardware whose dot-product arrays output hashes of operands instead of sums.
 
     Four programs share the given number of instructions. Their D has at most 32 columns, and in half of the
-    instructions it is among the first 72 columns, where it often overlaps the D of previous instructions. Seven
+    instructions D is among the first 72 columns, where D often overlaps the D of previous instructions. Seven
     programs with a tenth of the instructions each follow: four with block scales and more than 128 columns of D, two
     with any addresses in their matrix descriptors, and one with only D in tensor memory, at any column. Some programs
     have D in the lower half of tensor memory, and others in the upper half.
@@ -332,7 +332,7 @@ def echoing_programs(config: CoreConfig, instructions: int, rng: np.random.Gener
 def _echoing_program(
     config: CoreConfig, opcodes: list[Opcode], instructions: int, rng: np.random.Generator, limits: list[Limits]
 ) -> CtaProgram:
-    """Return a random program. Each instruction has one of the limits; commits as in :func:`random_work`."""
+    """Return a random program of a CTA pair, with commits; each instruction obeys a random entry of `limits`."""
     tmem, smem = random_memories(2, rng, limits[0].d_first)
     expected, commands, flags = tmem, [], []
     before: CtaInstruction | None = None
@@ -354,20 +354,20 @@ def _echoing_program(
 
 
 def _fits(instruction: CtaInstruction) -> bool:
-    """Return whether all operands in shared memory fit into it."""
+    """Return whether A and B, if they are in shared memory, fit into the shared memory of a CTA."""
     maps = [where for where in (instruction.placement.a, instruction.placement.b) if isinstance(where, SharedMap)]
     return all(where.first_beyond(ADDRESS_SPACE) is None for where in maps)
 
 
 def _commits(rng: np.random.Generator) -> int:
-    """Draw the number of commits after an instruction: none, one, or rarely up to twelve."""
+    """Draw the number of ``tcgen05.commit`` after an instruction: none, one, or rarely up to twelve."""
     if rng.random() >= 0.6:
         return 0
     return int(rng.integers(2, 13)) if rng.random() < 0.25 else 1
 
 
 def _panel_order(count: int, pair: bool) -> list[int]:
-    """Return the panel numbers of D in the order of computation; a CTA pair alternates between the B of its CTAs."""
+    """Return the panel numbers (eight columns of D each) in order of computation; a CTA pair alternates its CTAs' B."""
     return [place // 2 + place % 2 * (count // 2) if pair else place for place in range(count)]
 
 
@@ -378,7 +378,7 @@ def _task(
     before: NDArray[np.uint32],
     peer_shared: NDArray[np.uint8],
 ) -> CtaTask:
-    """Return the task of the CTA `cta` for an instruction; `after` is the CTA's tensor memory when it is done."""
+    """Return the task of the CTA `cta` for an instruction; `after` is the CTA's tensor memory after the instruction."""
     i, pair = instruction.descriptor.instruction, instruction.opcode.cta_group == 2
     fields = instruction.command.fields | {"odd": cta}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS
@@ -407,7 +407,7 @@ def _task(
 
 
 def _panels_of_b(instruction: CtaInstruction, shared: NDArray[np.uint8]) -> list[int]:
-    """Return the panels of B that a CTA of a pair sends to its peer: eight rows of 64 bytes each, as stored."""
+    """Return the panels of B that a CTA sends to its peer, as integers: eight columns of B with 64 bytes each."""
     i = instruction.descriptor.instruction
     bits = i.b.container_bits
     per_unit = i.padded_unit(i.b) or UNIT_BITS // bits

@@ -1,10 +1,10 @@
 """Campaigns: continuous regression of hardware against the golden model, until a limit or the first mismatch.
 
-The totals of a campaign are in memory and, on request, in a folder from which a later process can resume it. The folder
-holds a journal, ``campaign.db``, with the parameters and an entry for each finished shard; and ``coverage.json`` if
-coverage is sampled. In this case, the files are written once a second: first the coverage, then the entries of the
-shards whose hits it includes. A campaign that was killed therefore repeats the shards of its last second, and loses no
-shard.
+The totals of a campaign are in memory and, on request, in a folder from which a later process can resume the campaign.
+The folder holds a journal, ``campaign.db``, with the parameters and an entry for each finished shard; and
+``coverage.json`` if coverage is sampled. With coverage, the files are written once a second: first the coverage, then
+the entries of the shards whose hits the coverage includes. A campaign that was killed therefore repeats the shards of
+its last second, and loses no shard.
 """
 
 import gzip
@@ -34,13 +34,13 @@ __all__ = ["Record", "StateFolder", "Totals", "campaign_record", "parameters", "
 _COVERAGE = "coverage.json"
 #: Minimum interval in seconds between two writes of the coverage file.
 _INTERVAL = 1.0
-#: Exclusive upper bound of shard numbers, counts and seeds in a journal.
+#: Exclusive upper bound of shard numbers, counts and seeds in the journal of a campaign.
 _MOST = 1 << 63
 
 
 @dataclass
 class Totals:
-    """Numbers of finished shards, compared outputs and mismatches of a format pair on a datapath, or of a campaign."""
+    """Numbers of finished shards, compared outputs and mismatches, of a whole campaign or of a part of a campaign."""
 
     shards: int = 0
     outputs: int = 0
@@ -68,7 +68,7 @@ def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
 
 
 class StateFolder:
-    """Folder of a campaign, created if it does not exist, and locked by one process at a time.
+    """Folder with the state of a campaign, which is created if missing and locked by one process at a time.
 
     `parameters` are the parameters of the campaign in the folder, or None if the folder holds no campaign. Raise a
     `FileError` if the folder cannot be created or read, holds other data, or is in use.
@@ -81,7 +81,7 @@ class StateFolder:
         self._written = time.monotonic()
         task = self.journal.task
         try:
-            if (path / _COVERAGE).is_symlink():  # writing to a symbolic link would change the file that it names
+            if (path / _COVERAGE).is_symlink():  # writing through a symbolic link would change its target
                 self.journal.require_plain([_COVERAGE])
             if task is not None and not (isinstance(task, dict) and _is_count(task.get("seed"))):
                 raise self.journal.damaged()
@@ -180,7 +180,7 @@ class Record:
         self.total = Totals()
         self.coverage = Coverage() if sample else None
         self.failed: Shard | None = None
-        self._first = 0  # all shards below this index are finished
+        self._first = 0  # index of the first unfinished shard
         self._beyond: set[int] = set()
         if folder:
             for index, record in folder.records():
@@ -221,7 +221,7 @@ class Record:
                 self.folder.add(shard.index, record, self.coverage)
 
     def flush(self) -> None:
-        """Write the shard records that are not in the folder yet."""
+        """Write the shard records that are not yet in the folder of the campaign, and the coverage."""
         if self.folder:
             with _uninterrupted():
                 self.folder.write(self.coverage)
@@ -251,13 +251,13 @@ class Record:
         return new
 
     def expect(self, coverage: Coverage) -> None:
-        """Add the coverage groups of a datapath with all hits zero, from :func:`~sptc.verify.shards.empty_coverage`."""
+        """Add the coverage groups of a datapath, from :func:`~sptc.verify.shards.empty_coverage`, with no hits yet."""
         assert self.coverage is not None
         self.coverage = self.coverage.merge(coverage)
 
 
 def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
-    """Return the counts of a campaign by instruction form as compressed JSON, the input of :mod:`sptc.isa.evidence`.
+    """Return the counts of a campaign by instruction form as gzipped JSON, the input of :mod:`sptc.isa.evidence`.
 
     The JSON has `about` (version, GPU and date of the comparison), architecture, seed, and tiles per shard. It also has
     the numbers of shards, tiles, outputs and mismatches by instruction and location of A. The plan of the campaign must
@@ -298,9 +298,9 @@ def make_ready(backends: Sequence[str], arch: str) -> None:
 
 
 def unfinished(record: Record, *, shards: int | None = None, outputs: int | None = None) -> Iterator[Shard]:
-    """Yield the unfinished shards of a campaign in order; `shards` limits them to the first shards of the plan.
+    """Yield the unfinished shards of a campaign in order; with `shards`, only those among the first `shards` shards.
 
-    With `outputs`, stop when all shards up to this point, finished ones included, compare at least this number of
+    With `outputs`, stop when all shards up to this point, including finished shards, compare at least `outputs`
     outputs.
     """
     counted = 0
@@ -319,11 +319,11 @@ def run(
     seconds: float | None = None,
     finished: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run shards until none is left, time is up, or a shard has a mismatch. Then collect the shards that still run.
+    """Run shards until none is left, time is up, or a shard has a mismatch; then wait for shards that still run.
 
     No shard starts later than `seconds` after the call. `finished` is called when shards have finished, and at short
-    intervals while none finishes. Raise a `WorkError` if a shard cannot be run, and a `PoolError` if the cluster is
-    lost.
+    intervals while no shard finishes. Raise a `WorkError` if a shard cannot be run, and a `PoolError` if the connection
+    to the cluster is lost.
     """
     end = None if seconds is None else time.monotonic() + seconds
 

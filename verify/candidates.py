@@ -1,4 +1,4 @@
-"""Candidate tiles of conformance packs: random tiles, and directed tiles for which wrong models give wrong results."""
+"""Candidate tiles for conformance packs: random tiles, and directed tiles for which wrong models give wrong results."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ _PLAIN = {True: "uniform", False: "mid"}
 def draw_candidates(
     instruction: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int
 ) -> Iterator[Given]:
-    """Yield a batch of candidate tiles for each distribution; random distributions have `cases` tiles each.
+    """Yield batches of candidate tiles: `cases` random tiles for each distribution, and batches of directed tiles.
 
     `numerics` are the numerics parameters of the right model of the instruction.
     """
@@ -51,7 +51,7 @@ def draw_candidates(
 def _with_metadata(
     i: Instruction, matrices: MatrixOperands, rng: np.random.Generator, any_nibble: bool = False
 ) -> Given:
-    """Draw metadata nibbles if the matrices lack them (or on `any_nibble`), and those of the next sparsity selector."""
+    """Add metadata nibbles: new ones if missing or with `any_nibble`, and nibbles for the next sparsity selector."""
     if i.rule is None:
         return Given(matrices)
     legal = np.array(sorted(i.rule.legal), np.uint8)
@@ -64,16 +64,16 @@ def _with_metadata(
 
 
 def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw tiles in which two adjacent products cancel and set e_max; all other terms are near the last kept bit."""
+    """Draw tiles in which the two largest products cancel, and all other terms are near the last kept bit."""
     draft = Draft(i, cases, rng)
     low, high = np.add(exponents_of(i.a), exponents_of(i.b)).tolist()
     largest = rng.integers(min(max(low + numerics.alignment_bits // 2, -120), high), high, cases, endpoint=True)
     pairs = i.stored_k // 2
-    rows = i.k // pairs  # rows of B per pair of products
+    rows = i.k // pairs  # number of rows of B per pair of products
     places = rng.permuted(np.tile(np.arange(pairs), (cases, 1)), axis=1)
     for number in range(min(pairs, 5)):
-        # The first pair cancels. The exponents of the other pairs are near the last bit that alignment keeps when the
-        # first pair sets the largest exponent. Both products of a pair have the same element of B.
+        # The two products of the first pair cancel. Products of the other pairs are near the last bit that alignment
+        # keeps if the first pair sets the largest exponent. Both products of a pair have the same element of B.
         distance = rng.integers(-6, 6, cases, endpoint=True)
         products = np.clip(largest if number == 0 else largest - numerics.alignment_bits + distance, low, high)
         exponents_a, exponents_b = factor_exponents(i, products, products // 2)
@@ -132,10 +132,10 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
 
 
 def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw a group with large ue4m3 scales whose sum is zero or cancels C, and groups with small scales that lose bits.
+    """Draw tiles with one group of large ue4m3 scales, whose sum is zero or cancels C, and with groups of small scales.
 
-    The large scales are 2**8 each, so that with F = 35 the last bit kept is 2**-19. The last bit of the other scaled
-    products is 2**-20, because each of their scales is a multiple of 2**-9.
+    The large scales are 2**8 each, so that with F = 35 the last bit kept is 2**-19. The last bit of all other scaled
+    products is 2**-20, because each of their scales is a multiple of 2**-9. Alignment can therefore truncate this bit.
     """
     assert i.scale_format
     draft = Draft(i, cases, rng)
@@ -150,7 +150,7 @@ def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOp
     for tile, group in enumerate(rng.integers(0, groups, cases)):
         rows, first = slice(group * i.k // groups, (group + 1) * i.k // groups), group * BLOCK_GROUP
         draft.scale_a[tile, :, group] = draft.scale_b[tile, :, group] = largest
-        # The products 16 and -16 of the group cancel, or 16 and -8 leave 8, which C cancels.
+        # In half of the rows, the products 16 and -16 of the group cancel. In other rows, 16 and -8 leave 8 for C = -8.
         draft.b[tile, rows] = 6
         draft.a[tile, :, first : first + BLOCK_GROUP] = 0
         draft.a[tile, :, first] = 6
@@ -166,10 +166,10 @@ def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)
 
 
-#: Exponents of the second product of a row: distance of the smallest one below the exponent of the smallest subnormal
-#: of D, and number of the exponents.
+#: Range of exponents of the second product of a row of A. `_BELOW`: difference between the exponent of the smallest
+#: subnormal of D and the lowest exponent of the range. `_EXPONENTS`: number of exponents in the range.
 _BELOW, _EXPONENTS = 25, 32
-#: Exponents of the first product of a row, relative to that of the smallest subnormal of D.
+#: Exponents of the first product of a row of A, relative to the exponent of the smallest subnormal of D.
 _FIRST = (-1, 0, 1)
 #: Number of types of tiles in :func:`least_matrices`: one per exponent of the first product, one without first product,
 #: and one without products.
@@ -177,13 +177,13 @@ _TURNS = len(_FIRST) + 2
 
 
 def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return tiles of floats near e_zero and near zero, which expose wrong handling of sums near zero.
+    """Return tiles of floats with products and accumulators near zero, which expose wrong handling of sums near zero.
 
     A row of A has two products, both powers of two: one near the least subnormal number of D, and one whose exponent
-    varies from above to below the last bit that any alignment keeps. In one tile of five, the first product is zero,
-    and in another one, both products are zero. Accumulators are zeros of either sign, subnormal numbers, or the least
-    normal numbers. If the formats have no product that small, only the accumulators are near zero. Twenty tiles contain
-    every combination of the two exponents.
+    varies from above to below the last bit that any alignment keeps. In one fifth of the tiles, the first product is
+    zero, and in another fifth, both products are zero. Accumulators are zeros of either sign, subnormal numbers, or the
+    least normal numbers. If the formats have no product that small, only the accumulators are near zero. Twenty tiles
+    contain every combination of the two exponents.
     """
     i, draft = instruction, Draft(instruction, cases, rng)
     tiles = np.arange(cases)[:, None]
@@ -209,7 +209,7 @@ def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: in
 
 
 def _powers(draft: Draft, fmt: Format, exponents: Codes, shape: tuple[int, ...]) -> Codes:
-    """Return powers of two with random signs, clipped to the range of the format."""
+    """Return the codes of powers of two with random signs; exponents are clipped to the range of the format."""
     return power_code(fmt, np.clip(exponents, *exponents_of(fmt)), 0, draft.signs(*shape))
 
 

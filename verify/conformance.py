@@ -3,8 +3,8 @@
 A pack is a register file (:mod:`sptc.verify.register_file`) whose D comes from the golden model. It has one more key,
 ``conformance``: JSON with the number of differing outputs of each neighbour (a wrong model) in each case; with the
 neighbours that give the right result for all operands, and the reasons; and with groups of neighbours that give equal
-results. Of the neighbours' results, the pack has only digests: the golden model can compute the results from the
-operands.
+results. The pack has only digests of the neighbours' results, because the golden model can compute these results from
+the operands.
 """
 
 import hashlib
@@ -42,29 +42,29 @@ __all__ = [
     "write_pack",
 ]
 
-#: Maximum number of cases in a pack.
+#: Maximum number of cases in a conformance pack.
 MOST_CASES = 256
-#: Target number of cases in which a neighbour (a wrong model) differs from the right model, and from each other
-#: neighbour.
+#: Target numbers of cases. First: cases that distinguish a neighbour (wrong model) from the right model. Second: cases
+#: that distinguish two neighbours from each other.
 _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
-#: Number of outputs drawn per distribution in each round of candidate tiles, and maximum number of tiles that contain
-#: these outputs.
+#: Size of the batch of candidate tiles that each round draws per distribution: target number of outputs, and maximum
+#: number of tiles.
 _OUTPUTS, _TILES = 1024, 8
-#: Columns of a candidate tile; an instruction with larger N gets the columns of several tiles.
+#: Number of columns (N) of a candidate tile. A case of an instruction with larger N has the columns of several tiles.
 _COLUMNS = 8
-#: Maximum numbers of rounds of candidate tiles to distinguish neighbours (wrong models) from the right model, and from
-#: each other.
+#: Maximum numbers of rounds that draw candidate tiles. First: rounds to distinguish neighbours (wrong models) from the
+#: right model. Second: rounds to distinguish neighbours also from each other.
 _ROUNDS, _ROUNDS_FOR_OTHERS = 24, 2
 _KEY = "conformance"
 
 
 @dataclass(frozen=True)
 class Apart:
-    """Outputs in which one neighbour (a wrong model) differs from the right model, by case of a conformance pack."""
+    """Numbers of outputs that a neighbour (wrong model) computes wrongly, by case of a conformance pack."""
 
-    name: str  #: Name of the neighbour, such as "F = 24"
+    name: str  #: Name of the neighbour (wrong model), such as "F = 24"
     outputs: tuple[int, ...]  #: Number of differing outputs in each case of the pack
-    digest: str  #: SHA-256 of all outputs of the neighbour
+    digest: str  #: SHA-256 of all outputs of the neighbour (wrong model)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,10 +74,11 @@ class Pack:
     file: Replayable  #: Operands with the D of the right model
     seed: int
     candidates: int  #: Number of candidate tiles from which the cases were chosen
-    #: Neighbours (wrong models) that can differ from the right model, even if they do so in no case.
+    #: Neighbours (wrong models) that can differ from the right model, including those that differ in no case of the
+    #: pack.
     neighbours: tuple[Apart, ...]
-    same: dict[str, str]  #: Neighbours that give the right result for all operands, each with the reason
-    #: Groups of neighbours with equal results, which the pack does not distinguish from each other.
+    same: dict[str, str]  #: Neighbours (wrong models) that give the right result for all operands, each with the reason
+    #: Groups of neighbours (wrong models) with equal results, which the pack does not distinguish from each other.
     alike: tuple[tuple[str, ...], ...]
 
     @property
@@ -95,10 +96,10 @@ class Pack:
 def choose_pack(
     subject: Subject, arch: str, seed: int, *, rows: int | None = None, sparsity_selector: int | None = None
 ) -> Pack:
-    """Draw candidate tiles, and choose a few cases that distinguish the right model and its neighbours from each other.
+    """Draw candidate tiles, and choose a few cases that distinguish the right model and wrong models from each other.
 
-    Equal arguments give equal packs. `rows` is the number of different rows of A, by default M; they repeat up to M.
-    The sparsity selector is random by default. Raise an `InstructionError` if the architecture does not have the
+    Equal arguments give equal packs. `rows` is the number of different rows of A, by default M; these rows are repeated
+    up to M. The sparsity selector is random by default. Raise an `InstructionError` if the architecture lacks the
     instruction, and an `OperandError` if no public source states where all operands are stored.
     """
     i = subject.instruction
@@ -136,12 +137,12 @@ class _Choice:
         self.seen = 0
 
     def tells_neighbours(self, *, from_others: bool) -> bool:
-        """Return whether enough cases distinguish neighbours from the right model and, on request, from each other."""
+        """Return whether enough cases distinguish wrong models from the right model and, if asked, from each other."""
         met = (self._outputs > 0).sum(axis=1) >= self._required
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
     def consider(self, operands: Given) -> None:
-        """Choose cases again, from the cases chosen so far and from a batch of new candidate tiles.
+        """Replace the chosen cases by a new choice among these cases and a batch of new candidate tiles.
 
         Cases of a batch with undefined nibbles count only for neighbours with another multiplexer. Cases of batches
         without undefined nibbles must distinguish all other neighbours.
@@ -160,7 +161,7 @@ class _Choice:
     def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
         """Choose cases greedily: repeatedly add the case that helps to distinguish the most pairs of models."""
         tells, chosen = outputs > 0, [int(outputs.sum(axis=0).argmax())]
-        # Among equally good cases, the one with more differing outputs is chosen.
+        # Among cases that help to distinguish equally many pairs of models, choose one with more differing outputs.
         weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))
         while len(chosen) < MOST_CASES:
             met = tells[:, chosen].sum(axis=1)
@@ -173,7 +174,7 @@ class _Choice:
 
 
 def _described(file: Replayable, seed: int, candidates: int) -> Pack:
-    """Return the conformance pack of a register file with D, after comparison with the results of the neighbours.
+    """Return the conformance pack of a register file, after comparison of its D with the results of wrong models.
 
     Raise an `Error` if the file cannot be computed; if its D is not the result of the right model; or if it uses a
     placement or negation that packs do not have.
@@ -228,11 +229,11 @@ def read_pack(path: Path) -> Pack:
     archive = load(path, {*KEYS, _KEY})
     archive.require([_KEY])
     file = register_file.interpret(archive)
-    manifest = parse_json(archive.string(_KEY, ""), f"{path}:", f"{_KEY} is no JSON")
+    manifest = parse_json(archive.string(_KEY, ""), f"{path}:", f"the key {_KEY} is not JSON")
     manifest = manifest if isinstance(manifest, dict) else {}
     seed, candidates = manifest.get("seed"), manifest.get("candidates")
     if not isinstance(seed, int) or not isinstance(candidates, int):
-        raise FileError(f"{path}: {_KEY} must contain the integers seed and candidates")
+        raise FileError(f"{path}: the key {_KEY} must contain the integers 'seed' and 'candidates'")
     if file.d is None:
         raise FileError(f"{path} lacks the key 'D'")
     try:
@@ -241,8 +242,8 @@ def read_pack(path: Path) -> Pack:
         raise FileError(f"{path}: {error}") from None
     if _manifest(pack)["neighbours"] != manifest.get("neighbours"):
         raise FileError(
-            f"{path} was changed or written by another version of sptc: its neighbours (wrong models) are not those of "
-            "this version"
+            f"{path} was changed or written by another version of sptc: the results of its neighbours (wrong models) "
+            "differ from those that this version computes"
         )
     return pack
 
@@ -259,9 +260,9 @@ class Judgement:
     outputs: int
     differing: int
     first: Mismatch | None  #: First output that differs from D; None if all are equal
-    beside: int  #: Number of words of tensor memory outside D that differ
-    explained_by: tuple[str, ...]  #: Neighbours that reproduce all outputs; empty if all outputs equal D
-    #: Neighbour that reproduces the most outputs, if it reproduces more than the right model does; else empty.
+    beside: int  #: Number of words of tensor memory outside D that differ from the right model
+    explained_by: tuple[str, ...]  #: Neighbours (wrong models) that reproduce all outputs; empty if all outputs equal D
+    #: Neighbour (wrong model) that reproduces the most outputs. Empty if the right model reproduces at least as many.
     nearest: str
     explained: int  #: Number of outputs that `nearest` reproduces, or the right model if `nearest` is empty
 
@@ -272,7 +273,7 @@ class Judgement:
 
 
 def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
-    """Compare results of a model under test, as registers or tensor memory, with D and with those of the neighbours."""
+    """Compare results of a model under test (registers or tensor memory) with D and with results of wrong models."""
     file = pack.file
     assert file.d is not None
     computed, expected = file.matrix(results), file.matrix(file.d)
@@ -298,7 +299,7 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
 
 
 def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
-    """Read results: key ``D`` of an ``.npz``, a JSON list, or hexadecimal words, one per line, in C order.
+    """Read results from a file: key ``D`` of an ``.npz``, a JSON list, or one hexadecimal word per line, in C order.
 
     A JSON list, flat or nested like D, has integers or strings with hexadecimal words. `shape` is the shape of D in the
     pack. Raise a `FileError` if the file has another format, or another number of words.
@@ -330,7 +331,7 @@ def _listed(path: Path, text: str) -> NDArray[np.uint32]:
         words = np.array(content)
     except (ValueError, OverflowError) as error:
         raise error if isinstance(error, FileError) else FileError(refusal) from None
-    if words.dtype.kind == "U" and words.tolist() == content:  # all are strings: NumPy converts mixed lists
+    if words.dtype.kind == "U" and words.tolist() == content:  # NumPy converts numbers in mixed lists to strings
         return _hexadecimal(path, words.ravel().tolist(), "word").reshape(words.shape)
     if words.dtype.kind not in "iu" or words.min(initial=0) < 0 or words.max(initial=0) >> _WORD_BITS:
         raise FileError(refusal)

@@ -23,7 +23,7 @@ Codes = NDArray[np.int64]
 
 
 class Draft:
-    """Element codes of the tiles of one recipe for directed operands. Initially codes are zero and scales are one."""
+    """Element codes of directed tiles, to be filled by a recipe. Initially, codes are zero and block scales are one."""
 
     def __init__(self, instruction: Instruction, tiles: int, rng: np.random.Generator) -> None:
         i = instruction
@@ -55,7 +55,7 @@ class Draft:
         return self.rng.integers(0, 1 << fmt.fraction_bits, shape)
 
     def put(self, slots: Codes, codes: Codes) -> None:
-        """Write one element into each row of A; its position `slots` and its `codes` have the shape (tiles, m)."""
+        """Write one element into each row of A: its code in `codes`, its position in `slots`, both shape (tiles, m)."""
         np.put_along_axis(self.a, slots[..., None], codes[..., None], axis=2)
 
     def put_rows_of_b(self, first: Codes, count: int, codes: Codes) -> None:
@@ -64,9 +64,9 @@ class Draft:
         np.put_along_axis(self.b, rows, np.broadcast_to(codes, (self.tiles, count, self.b.shape[2])), axis=1)
 
     def products(self, exponents: Codes, exact: bool | NDArray[np.bool_]) -> tuple[Codes, Codes, Codes]:
-        """Fill B and the block scales so that the products of each tile have exponents near those in `exponents`.
+        """Fill B and the block scales so that the products of each tile have an exponent near that in `exponents`.
 
-        Where `exact`, elements of B are powers of two, else their fractions are random. Returns three arrays of shape
+        Where `exact`, elements of B are powers of two, else their fractions are random. Return three arrays of shape
         (tiles,): the exponent of elements of A, the exponent of products, and the exponent with which products count
         for e_max.
         """
@@ -87,7 +87,7 @@ class Draft:
         return a, value, largest
 
     def accumulators(self, exponents: Codes, fractions: Codes) -> None:
-        """Fill the accumulators C, shape (tiles, m, n), with these exponents and fractions and with random signs."""
+        """Fill C, shape (tiles, m, n), with accumulators of the given exponents and fractions, and of random signs."""
         fmt = self.instruction.c
         clipped = np.clip(exponents, *exponents_of(fmt))
         self.c[:] = power_code(fmt, clipped, fractions, self.signs(*self.c.shape))
@@ -112,14 +112,14 @@ def exponents_of(fmt: Format) -> tuple[int, int]:
 
 
 def factor_exponents(instruction: Instruction, products: Codes, b: Codes) -> tuple[Codes, Codes]:
-    """Return exponents of A, and of B near `b`, whose sums are as close to `products` as the formats allow."""
+    """Return exponents for A and for B, near `b`, whose sums are as close to `products` as the formats allow."""
     range_a, range_b = exponents_of(instruction.a), exponents_of(instruction.b)
     a = np.clip(products - np.clip(b, *range_b), *range_a)
     return a, np.clip(products - a, *range_b)
 
 
 def power_code(fmt: Format, exponent: Codes, fraction: Codes | int, negative: NDArray[np.bool_]) -> Codes:
-    """Return codes of numbers with these exponents; exponents below the normal range give subnormal powers of two."""
+    """Return codes of floats with the given exponents. Exponents below the normal range give subnormal powers of 2."""
     normal = exponent >= fmt.minimum_exponent
     field = np.where(normal, exponent + fmt.bias, 0) << fmt.fraction_bits
     below = 1 << np.clip(exponent - fmt.minimum_exponent + fmt.fraction_bits, 0, fmt.fraction_bits)
@@ -129,22 +129,22 @@ def power_code(fmt: Format, exponent: Codes, fraction: Codes | int, negative: ND
     return body | negative.astype(np.int64) << fmt.bits - 1
 
 
-#: Nibble that selects the first two units of a chunk; every metadata rule defines it.
+#: Nibble that selects the first two units of a chunk. This nibble is legal by every metadata rule.
 _FIRST_UNITS = nibble(0, 1)
-#: Largest tested difference between the exponents of accumulator and largest product, by container width in bits.
+#: Maximum difference between the exponents of accumulator and products in directed tiles, by container width in bits.
 _SPAN = {4: 50, 8: 30, 16: 30, 32: 30}
 _MOST, _LEAST = 2**31 - 1, -(2**31)
 
 
 def _range(instruction: Instruction) -> tuple[int, int]:
-    """Return the lowest and highest product exponent to draw: the range of the formats within that of f32."""
+    """Return the lowest and highest exponent to draw for products: the range of the formats, limited to that of f32."""
     a, b, scaled = instruction.a, instruction.b, 40 if instruction.scale_format else 0
     low, high = a.minimum_exponent + b.minimum_exponent, a.maximum_exponent + b.maximum_exponent
     return max(low - scaled, -140), min(high + scaled, 110)
 
 
 def _distances(draft: Draft) -> None:
-    """Recipe with one product per row, and accumulators at every exponent distance above and below the product."""
+    """Fill tiles with one product per row of A, and with accumulators of many larger and smaller exponents."""
     i, rng = draft.instruction, draft.rng
     exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     rows = (draft.tiles, i.m)
@@ -158,7 +158,7 @@ def _distances(draft: Draft) -> None:
 
 
 def _edges(draft: Draft) -> None:
-    """Recipe with accumulator fractions of nearly all zeros or ones, and products of 0.25 to 1.5 of C's last bit."""
+    """Fill tiles with C of nearly all zeros or ones in the fraction, and products of 0.25 to 1.5 times C's last bit."""
     i, rng = draft.instruction, draft.rng
     fmt = i.c
     kept = (
@@ -188,7 +188,7 @@ def _edges(draft: Draft) -> None:
 
 
 def _cancellations(draft: Draft) -> None:
-    """Recipe with two adjacent products that cancel, and accumulators that are zero or smaller than the products."""
+    """Fill tiles with two adjacent products that cancel, and with accumulators of zero or smaller than the products."""
     i, rng = draft.instruction, draft.rng
     exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     draft.b[:] = draft.b[:, :1]
@@ -203,7 +203,7 @@ def _cancellations(draft: Draft) -> None:
 
 
 def _least(draft: Draft) -> None:
-    """Recipe with one product per row near the last kept bit below e_zero; accumulators are zero or tiny subnormals."""
+    """Fill tiles with one tiny product per row of A, near the last kept bit, and zero or subnormal accumulators."""
     i, rng = draft.instruction, draft.rng
     low, high = (-50, -12) if i.d.name == "f16" else (-175, -115)
     exponents_a, _, _ = draft.products(rng.integers(low, high, draft.tiles), exact=draft.signs(draft.tiles))
@@ -214,14 +214,14 @@ def _least(draft: Draft) -> None:
 
 
 def _zeros(draft: Draft) -> None:
-    """Recipe with products +0 or -0, or all -0; accumulators are zero or subnormal; some block scales are NaN."""
+    """Fill tiles with products of +0 and -0, or only -0, with zero or subnormal accumulators, and some NaN scales."""
     i, rng = draft.instruction, draft.rng
     draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     draft.b &= ~(1 << i.b.bits - 1)
     draft.a |= 1 << i.a.bits - 1
     mixed = draft.signs(draft.tiles)[:, None, None]
     draft.a ^= (draft.signs(*draft.a.shape) & mixed).astype(np.int64) << i.a.bits - 1
-    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # position of the last fraction bit in E8M13
+    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # bit position of the last E8M13 fraction bit
     ends = draft.one_of([0, 0, 1, 1 << last, (1 << i.c.fraction_bits) - 1], *draft.c.shape)
     anything = draft.fractions(i.c, *draft.c.shape)
     draft.c[:] = np.where(rng.random(draft.c.shape) < 0.75, ends, anything)
@@ -233,7 +233,7 @@ def _zeros(draft: Draft) -> None:
 
 
 def _special(draft: Draft) -> None:
-    """Recipe with at most two NaN or Inf per row of A and column of B, and few in C: few outputs depend on several."""
+    """Fill tiles with few NaN and Inf: at most two per row of A or column of B, so that few outputs meet several."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "zeros" if rng.integers(2) else "narrow", draft.b.shape, rng)
@@ -248,7 +248,7 @@ def _special(draft: Draft) -> None:
 
 
 def _unselected(draft: Draft) -> None:
-    """Recipe with NaN and Inf in rows of B that no nibble selects; all other elements are finite and of medium size."""
+    """Fill tiles with NaN and Inf in rows of B that no nibble selects; other elements are finite, of medium size."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "mid", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "mid", draft.b.shape, rng)
@@ -261,7 +261,7 @@ def _unselected(draft: Draft) -> None:
 
 
 def _scales(draft: Draft) -> None:
-    """Recipe with block scales over their whole range; a few are NaN, at most one per row of A or column of B."""
+    """Fill tiles with block scales of the whole range; in some rows of A or columns of B, one block scale is NaN."""
     i, rng = draft.instruction, draft.rng
     assert i.scale_format
     draft.a[:] = random_codes(i.a, "zeros", draft.a.shape, rng)
@@ -281,7 +281,7 @@ def _scales(draft: Draft) -> None:
 
 
 def _integers(draft: Draft) -> None:
-    """Recipe with rows and columns of one extreme integer per half of K; sums reach an s32 limit or exceed it by 1."""
+    """Fill tiles with extreme integers, constant in each half of K. Many sums equal an s32 limit or exceed it by 1."""
     i, rng = draft.instruction, draft.rng
     total = np.zeros(draft.c.shape, np.int64)
     half_a, half_b = i.stored_k // 2, i.k // 2
@@ -300,7 +300,7 @@ def _integers(draft: Draft) -> None:
 
 
 def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
-    """Return an extreme value of a format for each row and half of K; in the second half of K, also zero."""
+    """Return an extreme value of a format for each row and each half of K; values for the second half may be zero."""
     low, high = (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
     first = draft.one_of([low, high], draft.tiles, rows)
     turned = draft.one_of([low, high, 0], draft.tiles, rows)
@@ -308,7 +308,7 @@ def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
 
 
 def _put_one_a_row(draft: Draft, matrix: Codes, rows: NDArray[np.bool_], codes: Codes) -> None:
-    """Write one code at a random position into each of the chosen rows, in place."""
+    """Write one code into each chosen row of a matrix, at a random position and in place."""
     tiles, lines = np.nonzero(rows)
     matrix[tiles, lines, draft.rng.integers(0, matrix.shape[2], len(codes))] = codes
 
@@ -334,7 +334,7 @@ def _recipes(instruction: Instruction) -> list[Callable[[Draft], None]]:
 
 
 def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> Draft:
-    """Draw a recipe for each tile, and return the element codes of all tiles."""
+    """Draw a recipe (kind of directed operands) for each tile, and return the element codes of all tiles."""
     all_tiles = Draft(instruction, cases, rng)
     recipes = _recipes(instruction)
     drawn = rng.integers(0, len(recipes), cases)
@@ -349,7 +349,7 @@ def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> 
 
 
 def directed_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return directed tiles of any instruction as matrices, each tile filled by a recipe drawn at random.
+    """Return directed tiles of any instruction as matrices. A recipe, drawn at random for each tile, fills the tile.
 
     The module describes the recipes. With a hundred `cases`, each recipe is used about ten times. The first tile also
     has the dot products of :mod:`sptc.sim.benches.directed` that the instruction can compute: the first in row 0 and

@@ -1,9 +1,9 @@
-"""Archives of dot products that others recorded on GPUs of several generations.
+"""Archives of dot products that other projects recorded on GPUs of several generations.
 
 Keys: ``sets``, a JSON table with the GPU, architecture, instruction and array names of each set; and the arrays of
 codes that this table names: ``a``, ``b`` [dot product, element], ``c``, ``d`` [dot product], and if the instruction has
 them ``nibbles`` [dot product, chunk], ``scale_a``, ``scale_b`` [dot product, block]. The instruction of ``tcgen05`` is
-its opcode with shape and types in brackets. If results are too weak as evidence, ``too_weak`` of the set states the
+its opcode with shape and types in parentheses. If results are too weak as evidence, ``too_weak`` of the set states the
 reason.
 """
 
@@ -41,14 +41,14 @@ class DotProducts(Recorded):
     arch: str
     instruction: Instruction
     opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction; None for ``mma`` and ``wgmma``
-    #: Rows of A, shape (cases, 1, elements), columns of B, shape (cases, elements, 1), and C, shape (cases, 1, 1). The
-    #: elements after these up to K are zero.
+    #: Operands of all dot products: rows of A, shape (cases, 1, elements); columns of B, shape (cases, elements, 1); C,
+    #: shape (cases, 1, 1). If there are fewer elements than the instruction has along K, the missing ones are zero.
     operands: MatrixOperands
     d: NDArray  #: Codes of the recorded results, shape (cases, 1, 1)
 
     @property
     def before(self) -> NDArray:
-        """Accumulators before the instruction."""
+        """Accumulators C of all dot products, before the instruction."""
         return self.operands.c
 
     def take(self, cases: NDArray[np.intp] | slice) -> "DotProducts":
@@ -76,9 +76,9 @@ def read(path: str | Path) -> list[DotProducts]:
     """
     archive = load(path, ("sets",))
     archive.require(["sets"])
-    table = parse_json(archive.string("sets", ""), f"{archive.path}:", "the key sets is not JSON")
+    table = parse_json(archive.string("sets", ""), f"{archive.path}:", "the key 'sets' is not JSON")
     if not isinstance(table, list) or not table or not all(isinstance(row, dict) for row in table):
-        raise FileError(f"{archive.path}: the key sets must be a JSON list of objects")
+        raise FileError(f"{archive.path}: the key 'sets' must be a JSON list of objects")
     archive = load(path, {key for row in table for key in row.values() if isinstance(key, str)})
     return [_set(archive, number, row) for number, row in enumerate(table)]
 
@@ -101,7 +101,7 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
         dtype = np.dtype(f"u{max(8, i.container_bits if field in 'ab' else i.d.bits if field in 'cd' else 8) // 8}")
         axes = 1 if columns is None else 2
         if value.dtype != dtype or value.ndim != axes:
-            raise archive.refuse(key, f"{dtype} codes with {axes} axes for {field} of {i}")
+            raise archive.refuse(key, f"an array of {dtype} codes with {axes} axes ({field} of {i})")
         shorter = not i.sparse and field in "ab" and value.shape[1] == arrays["a"].shape[1] < (columns or 0)
         fits = shorter or columns in (None, value.shape[-1])
         if not fits or not len(value) or len(value) != len(arrays["a"]):
@@ -113,13 +113,13 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
 
 
 def _columns(i: Instruction) -> dict[str, int | None]:
-    """Return the maximum length of the second axis of each array of a set; None for arrays without a second axis."""
+    """Return the maximum length of the second axis for each array of a set, or None if an array has only one axis."""
     columns: dict[str, int | None] = {"a": i.stored_k, "b": i.k, "c": None, "d": None}
     columns |= {"nibbles": i.chunks} if i.sparse else {}
     return columns | dict.fromkeys(("scale_a", "scale_b"), i.scale_size) if i.scale_size else columns
 
 
 def shipped_dot_products() -> Iterator[Path]:
-    """Yield the paths of the archives that ship with the package."""
+    """Yield the paths of the archives of dot products that ship with the package."""
     with resources.as_file(resources.files("sptc") / "recordings" / "elsewhere") as folder:
         yield from sorted(folder.glob("*.npz"))

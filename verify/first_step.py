@@ -1,4 +1,4 @@
-"""Find the first step at which another design can have differed from the golden model, given only its final result."""
+"""Search for the first step at which another design may differ from the golden model, given the design's end result."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +14,8 @@ from .trace import OutputTrace
 
 __all__ = ["first_possible_step"]
 
-#: Number of accumulators per call of the golden model, and number of accumulator codes that are tried on each side of
-#: the code at which results cross `d`.
+#: Parameters of the search: number of accumulators per call of the golden model, and number of accumulator codes that
+#: are tried on each side of the code at which the result crosses the target `d`.
 _POINTS, _WINDOW = 1024, 2048
 _Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
@@ -42,10 +42,10 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
 
 
 def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters: Numerics) -> _Tail:
-    """Return a function that computes results of the instruction, as codes, from accumulator codes after a step.
+    """Return a function from accumulator codes after the step `index` to codes of the instruction's result.
 
-    The operands of this step and of all earlier steps are set to zero: a product of zeros takes no part in a sum, and a
-    step of such products leaves the accumulator unchanged.
+    The operands of step `index` and of all earlier steps are set to zero: a product of zeros takes no part in a sum,
+    and a step of such products leaves the accumulator unchanged.
     """
     i = golden.instruction
     done = np.array([product.element for step in golden.steps[: index + 1] for product in step.products])
@@ -66,12 +66,12 @@ def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters:
 
 
 def _reaches(tail: _Tail, d: int, bits: int) -> bool:
-    """Return whether any accumulator code leads to the result `d`."""
+    """Return whether the function `tail` gives the result `d` for any accumulator code."""
     sign = 1 << bits - 1
     infinity = 0x7F800000 if bits == 32 else 0x7C00
 
     def converted(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Convert codes to ranks, integers in the order of the encoded numbers, or ranks to codes."""
+        """Convert codes of floats to integers in the order of these floats (ranks), or ranks to codes."""
         return np.where((values < 0) | (values >= sign), sign - 1 - values, values)
 
     special = np.array([infinity, infinity | sign, infinity | infinity >> 1])

@@ -1,7 +1,7 @@
 """Neighbours of the right model of an instruction: models that are wrong in one parameter or rule.
 
-The golden model computes a neighbour with one parameter of its numerics changed, or with operands changed as a wrong
-decoder would pass them on. A neighbour that gives the right result for all operands is marked, with the reason.
+The golden model computes a neighbour with one changed parameter of the numerics, or with operands that are changed as a
+wrong decoder would change them. A neighbour that gives the right result for all operands is marked, with the reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -42,7 +42,7 @@ class Model:
 
 
 def right_model(instruction: Instruction, arch: str) -> Model:
-    """Return the right model of an instruction on an architecture: none of its parameters or rules is changed.
+    """Return the right model of an instruction on an architecture, with unchanged parameters and rules.
 
     Raise an `InstructionError` if the architecture does not have the instruction.
     """
@@ -55,7 +55,7 @@ def right_model(instruction: Instruction, arch: str) -> Model:
 
 
 def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
-    """Return the neighbours of the right model, including those that give the right result for all operands.
+    """Return all neighbours (wrong models) of an instruction, including those that give right results for all operands.
 
     Raise an `InstructionError` if the architecture does not have the instruction.
     """
@@ -65,7 +65,7 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
 
 
 def _integer_neighbours(right: Model) -> Iterator[Model]:
-    """Yield wrong models of an integer instruction: wrong wrapping or clamping, and parameters that have no effect."""
+    """Yield wrong models of an integer instruction: wrong wrapping or clamping, and wrong parameters without effect."""
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
     yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))
@@ -79,7 +79,7 @@ def _integer_neighbours(right: Model) -> Iterator[Model]:
 
 
 def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield wrong models of a float instruction, each with one changed numerics parameter or another fp8 method."""
+    """Yield wrong models of a float instruction, each with one changed parameter or rule, or another method for fp8."""
     i, p = right.instruction, right.numerics
     changes: tuple[tuple[str, str, Iterable[Any], Callable[..., str]], ...] = (
         ("alignment_bits", "F = {}", (p.alignment_bits - 1, p.alignment_bits + 1), same_alignment),
@@ -101,7 +101,7 @@ def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
     yield from _method_neighbours(right, arch)
 
 
-#: Rounding modes of neighbours, by type of the result.
+#: Rounding modes that the right model and its neighbours (wrong models) have, by type of the result.
 _ROUNDINGS = {
     "f32": (Rounding.RZ_F32, Rounding.RNE_F32, Rounding.RZ_E8M13, Rounding.RNE_E8M13),
     "f16": (Rounding.RNE_F16, Rounding.RZ_F16),
@@ -109,7 +109,7 @@ _ROUNDINGS = {
 
 
 def _method_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield a model with emulated fp8 if the architecture computes fp8 natively, or native fp8 if it emulates fp8."""
+    """Yield a model with emulated fp8 if the architecture has native fp8, or with native fp8 if fp8 is emulated."""
     i, p, datapath = right.instruction, right.numerics, DATAPATHS[arch]
     if p.method is Method.EMULATED:
         bits = datapath.fp8_alignment_bits
@@ -131,7 +131,7 @@ _SWAPPED = np.array([nibble(*reversed(indices(value))) for value in range(16)], 
 
 
 def _metadata_neighbours(right: Model) -> Iterator[Model]:
-    """Yield models with wrong multiplexers, metadata of a wrong chunk or selector, or swapped indices of a nibble."""
+    """Yield models with wrong multiplexers, metadata of a wrong chunk or selector, or exchanged indices in nibbles."""
     i = right.instruction
     if not i.sparse:
         return
@@ -176,7 +176,7 @@ class _Exponents:
     #: Smallest and largest exponent that a nonzero term can contribute to the maximum exponent of a sum.
     least: int
     largest: int
-    last: int  #: Exponent of the lowest possible bit of any term: its weight is ``2**last``
+    last: int  #: Exponent of the lowest bit that any term can have: the weight of this bit is ``2**last``
 
 
 def _number_exponents(fmt: Format) -> _Exponents:
@@ -197,14 +197,14 @@ def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
     if instruction.scale_format is None:
         return _Exponents(least, largest, last)
     scale = _number_exponents(instruction.scale_format)
-    if numerics.method is Method.GROUPED:  # the exponent of a group is the sum of those of its scales
+    if numerics.method is Method.GROUPED:  # the exponent of a group is the sum of its scales' exponents
         return _Exponents(2 * scale.least, 2 * scale.largest, last + 2 * scale.last)
     return _Exponents(least + 2 * scale.least, largest + 2 * scale.largest, last + 2 * scale.last)
 
 
 def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return why two step lengths cannot be told apart: the sum fits into one step of either. Empty if it does not."""
-    # Emulation sums the even and the odd pairs of elements separately; each sum has half of the stored elements.
+    """Return the reason why two step lengths give equal results (all products fit into one step), or empty text."""
+    # Emulation of fp8 sums even and odd pairs of elements separately; each sum has half of the stored elements.
     kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
     if min(one.step, other.step) < kept:
         return ""
@@ -212,7 +212,7 @@ def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
 
 
 def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return the reason why alignment truncates no bit with either value of F; empty if a bit may be truncated."""
+    """Return the reason why alignment truncates no bit with either of two values of F; empty if a bit may be lost."""
     kinds = (_term_exponents(instruction, one), _number_exponents(instruction.c))
     grid = max(bounds.largest for bounds in kinds) - min(one.alignment_bits, other.alignment_bits)
     last = min(bounds.last for bounds in kinds)
@@ -222,7 +222,7 @@ def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> 
 
 
 def same_floor(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return the reason why both values of e_zero give the same results; empty if results may differ.
+    """Return the reason why two values of e_zero give the same results; empty if results may differ.
 
     e_zero matters only where all nonzero terms have smaller exponents, and alignment to e_zero truncates one of them.
     """

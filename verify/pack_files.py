@@ -50,7 +50,7 @@ def every_subject(arch: str) -> Iterator[Subject]:
 
 
 def require_placed(subject: Subject, arch: str) -> str:
-    """Return the architecture whose numerics an instruction has on a target; raise an error if no pack is possible.
+    """Return the architecture whose numerics an instruction has on a target, if a conformance pack can be made for it.
 
     Raise an `InstructionError` if the architecture does not have the instruction, and an `OperandError` if no public
     source states where all operands are stored, or the instruction shifts A.
@@ -68,7 +68,7 @@ def require_placed(subject: Subject, arch: str) -> str:
 def file_of(
     subject: Subject, arch: str, operands: Given, rng: np.random.Generator, sparsity_selector: int
 ) -> RegisterFile | TensorMemoryFile:
-    """Return a register file with these operands, without D and with metadata policy ``silicon``.
+    """Return a register file with the given operands, without D and with metadata policy ``silicon``.
 
     `rng` draws the same properties as for :func:`~sptc.verify.stimulus.matrices_file`. Raise an `OperandError` if no
     public source states where all operands are stored.
@@ -95,7 +95,7 @@ def given_of(file: Replayable) -> Given:
     assert isinstance(file, RegisterFile)
     i = file.instruction
     if not file.scale_d or file.imm_scale != (1, 1):
-        raise FileError(f"a conformance pack of {i} needs scale_d 1 and imm_scale 1, 1")
+        raise FileError(f"a conformance pack of {i} must have scale_d = 1 and imm_scale = (1, 1)")
     held = HeldOperands(file.operands, file.immediates)
     matrices = _of_wgmma(file) if i.family == "wgmma" else gather_warp(i, held)
     elsewhere = None
@@ -135,7 +135,7 @@ def _of_tensor_memory(file: TensorMemoryFile) -> Given:
 
 
 def _elsewhere(where: Arrangement) -> TensorMap:
-    """Return lanes and bits of the metadata that the instruction would read with the next sparsity selector."""
+    """Return the tensor memory lanes and bits of the metadata that the next sparsity selector would select."""
     i = where.instruction
     following = (where.sparsity_selector + 1) % i.sparsity_selectors
     return metadata_map(layout_for(where.opcode, i.m), i, following, where.addresses["e"])
@@ -145,7 +145,7 @@ def _of_wgmma(file: RegisterFile) -> MatrixOperands:
     i, smem = file.instruction, np.ascontiguousarray(file.b).view(np.uint8)
     for name, descriptors in (("a", file.a_descriptor), ("b", file.b_descriptor)):
         if descriptors is not None and (descriptors != descriptors[0]).any():
-            raise FileError(f"a conformance pack of {i} needs the same descriptor of {name.upper()} in all cases")
+            raise FileError(f"a conformance pack of {i} must have the same descriptor of {name.upper()} in all cases")
     shared = {name: gather_shared(smem, where) for name, where in file.shared_maps.items()}
     return MatrixOperands(
         shared["a"] if file.a is None else from_registers(file.a, a_fragment(i)),

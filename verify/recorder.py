@@ -1,7 +1,7 @@
-"""Conformance packs that run on a GPU without this package, and comparison of their results with the model.
+"""Script that runs conformance packs on a GPU without this package, and comparison of GPU results with the model.
 
 :mod:`sptc.gpu.recorder` is the file that runs on the GPU. A row of the file is an instruction with one sparsity
-selector. Its operands are a conformance pack with few rows of A, so that one file holds all instructions of an
+selector. The operands of a row are a conformance pack with few rows of A, so that one file holds all instructions of an
 architecture.
 """
 
@@ -34,7 +34,7 @@ from .tensor_memory_file import TensorMemoryFile
 
 __all__ = ["Row", "RowJudgement", "judge_record", "read_record", "rows_of", "rules_decided", "script", "subjects_of"]
 
-#: Number of distinct rows of A for a ``tcgen05`` instruction; all further rows repeat these rows.
+#: Number of distinct rows of A for a ``tcgen05`` instruction; further rows of A repeat the distinct rows.
 _ROWS = 16
 _WARP_CTA = 128
 
@@ -56,8 +56,8 @@ class Row:
 def subjects_of(name: str) -> Iterator[Subject]:
     """Yield the instructions to record on a target: ``wgmma`` only with the smallest N, ``tcgen05`` with the largest M.
 
-    Instructions of CTA pairs and with ``.ws`` differ from others only in the placement of operands. For each of their
-    opcodes, scale formats and result types, only the first combination of types of A and B is yielded.
+    Instructions of CTA pairs and with ``.ws`` differ from other instructions only in the placement of operands. For
+    each of their opcodes, scale formats and result types, only the first combination of types of A and B is yielded.
     """
     seen: set[object] = set()
     for subject in every_subject(same_numerics(name)):
@@ -84,7 +84,7 @@ def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
 
 
 def script(name: str, seed: int, rows: Sequence[Row], packs: Iterable[Pack]) -> str:
-    """Return the text of a Python file that runs the packs of `rows` on a GPU of the target `name`."""
+    """Return the text of a Python script that runs the conformance packs of `rows` on a GPU of the target `name`."""
     manifest: dict[str, Any] = {"target": name, "sptc": __version__, "seed": seed, "kernels": [], "rows": []}
     major, minor = divmod(int(target(name).strip("sm_a")), 10)
     manifest["capabilities"] = [f"{major}.{minor}"]
@@ -116,7 +116,7 @@ def _digest(arrays: Iterable[NDArray[Any]]) -> str:
 
 
 def _launch(file: Replayable, name: str) -> tuple[dict[str, Any], str, dict[str, NDArray[Any]]]:
-    """Return the launch parameters of a register file, the text of its kernel, and its operands as memory contents."""
+    """Return launch parameters, kernel text and memory contents with which a GPU computes D of a register file."""
     if isinstance(file, TensorMemoryFile):
         return _tensor_launch(file, name)
     assert isinstance(file, RegisterFile)
@@ -160,7 +160,7 @@ def _ranges(tmem: NDArray[np.uint32], first: list[int]) -> NDArray[np.uint32]:
 
 
 def _words(file: Replayable, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the result words of an instruction in the order in which the recording kernel writes them."""
+    """Return the result words of an instruction in the order in which the recording kernel writes result words."""
     if isinstance(file, TensorMemoryFile):
         d_ranges, _ = ranges_of(file.addresses, file.instruction.n)
         result = _ranges(result.reshape(-1, LANES, COLUMNS), d_ranges)
@@ -187,7 +187,7 @@ class RowJudgement:
     pack: Pack
     error: str  #: Reason why the GPU did not run the instruction; empty if the GPU ran it
     as_modelled: bool
-    #: Comparison with the neighbours, if the results differ from the model and the record contains all results.
+    #: Comparison with wrong models (neighbours), if the results differ from the model and the record has all results.
     judgement: Judgement | None
 
     @property
@@ -197,19 +197,19 @@ class RowJudgement:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read the file that :mod:`sptc.gpu.recorder` wrote on a GPU; raise a `FileError` for any other file."""
+    """Read a record of GPU results, which :mod:`sptc.gpu.recorder` writes; raise a `FileError` for any other file."""
     record = parse_json(read_text(path, "is no text"), f"{path}:", "is no JSON")
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise FileError(f"{path} is no record of a GPU: records are written by the script from `sptc gpu pack`")
+        raise FileError(f"{path} is no record of GPU results, which the script from `sptc gpu pack` writes")
     kinds = {"target": str, "seed": int, "sptc": str, "gpu": dict, "rows": list}
     for key, kind in kinds.items():
         if not isinstance(record.get(key), kind):
-            raise FileError(f"{path}: the field {key} is missing or has the wrong type")
+            raise FileError(f"{path}: the field {key!r} is missing or has the wrong type")
     if not record["rows"] or not all(
         isinstance(row, dict) and isinstance(row.get("name"), str) and isinstance(row.get("selector"), int)
         for row in record["rows"]
     ):
-        raise FileError(f"{path}: the record has no row, or a row has no name or selector")
+        raise FileError(f"{path}: the list 'rows' is empty, or one of its entries lacks 'name' or 'selector'")
     if record["target"] not in TARGETS:
         raise FileError(f"{path}: the target {record['target']!r} is unknown")
     return record
@@ -254,9 +254,9 @@ def _judged(path: Path, row: Row, entry: dict[str, Any], pack: Pack, name: str) 
 
 
 def rules_decided(judged: Sequence[RowJudgement]) -> dict[str, dict[str, int]]:
-    """Return the evidence on each unconfirmed numerics rule that the rows test.
+    """Return the evidence of GPU results on each unconfirmed numerics rule that the judged rows (instructions) test.
 
-    The evidence is the number of rows that agree with the modelled rule, with its alternative, and with neither.
+    The evidence is the number of rows that agree with the modelled rule, with the alternative rule, and with neither.
     """
     decided = {}
     for key, rule in OPEN_RULES.items():

@@ -1,6 +1,6 @@
 """Register files: one instruction, a batch of operands and, if known, the result, stored as ``.npz``.
 
-Register files of ``tcgen05`` hold tensor memory: see :mod:`sptc.verify.tensor_memory_file`. All others have these keys:
+Register files of ``tcgen05`` hold tensor memory: see :mod:`sptc.verify.tensor_memory_file`. All others have the keys:
 
 ``instruction`` (0-d string), ``selector`` (0-d int), ``A``, ``B``, ``C`` (uint32 [case, thread, register]); ``E``
 (uint32 [case, thread]) for a sparse instruction; ``D`` if the result is known; optionally ``arch``, ``metadata``,
@@ -57,7 +57,8 @@ class RegisterFile(Replayable):
 
     instruction: Instruction
     sparsity_selector: int  #: Sparsity selector; 0 for a dense instruction
-    #: Operands as registers; the first axis is the case. `a` is None if a descriptor addresses A.
+    #: A, B and C as registers, but B of ``wgmma`` as shared memory; the first axis is the case. `a` is None if a
+    #: descriptor addresses A.
     a: Registers | None = None
     b: Registers
     c: Registers
@@ -68,13 +69,13 @@ class RegisterFile(Replayable):
     #: Registers with the block scales, shape (cases, 32).
     scale_a: Registers | None = None
     scale_b: Registers | None = None
-    #: Byte ids and thread ids of the block scales: byte_a, thread_a, byte_b, thread_b.
+    #: Byte ids and thread ids of the block scales, in the order byte_a, thread_a, byte_b, thread_b.
     scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)
     #: Shared-memory descriptors of A and B for ``wgmma``, shape (cases,).
     a_descriptor: NDArray[np.uint64] | None = None
     b_descriptor: NDArray[np.uint64] | None = None
     scale_d: bool = True  #: Whether ``wgmma`` adds the accumulator
-    #: ``wgmma``: sign (1 or -1) and transposition (0 or 1) of A and of B, as in :func:`sptc.wgmma`.
+    #: Immediates of ``wgmma`` for A and for B, as in :func:`sptc.wgmma`: sign, 1 or -1, and transposition, 0 or 1.
     imm_scale: tuple[int, int] = (1, 1)
     imm_trans: tuple[int, int] = (0, 0)
     recorded: str = ""  #: GPU, software and date of the recording of D; empty if D was not recorded
@@ -88,7 +89,7 @@ class RegisterFile(Replayable):
 
     @property
     def before(self) -> Registers:
-        """Accumulator registers before the instruction."""
+        """Accumulator registers C before the instruction."""
         return self.c
 
     @property
@@ -111,7 +112,7 @@ class RegisterFile(Replayable):
 
     @property
     def shared_maps(self) -> dict[str, SharedMap]:
-        """Placement in shared memory, in the first case, of each operand that has a descriptor, by operand name."""
+        """Placement in shared memory of each operand that has a descriptor, by operand name, for the first case."""
         maps = {}
         for name, descriptors, transposed in zip(
             "ab", (self.a_descriptor, self.b_descriptor), self.imm_trans, strict=True
@@ -176,7 +177,7 @@ class RegisterFile(Replayable):
         return from_registers(result, accumulator_fragment(self.instruction))
 
     def contents(self) -> dict[str, Any]:
-        """Return the arrays of the archive by key."""
+        """Return the arrays by key with which the register file is stored in an ``.npz`` archive."""
         contents: dict[str, Any] = {
             "instruction": str(self.instruction),
             "selector": self.sparsity_selector,
@@ -208,7 +209,7 @@ def read(path: str | Path) -> Replayable:
 
 
 def interpret(archive: Archive) -> Replayable:
-    """Return the register file in an archive; raise the errors of :func:`read`."""
+    """Return the register file that an ``.npz`` archive holds; raise the errors of :func:`read`."""
     try:
         archive = replace(archive, arrays=register_keys(archive.arrays))
     except OperandError as error:
@@ -230,7 +231,7 @@ def _interpret(archive: Archive) -> RegisterFile:
         required += ["a_descriptor"] if by_descriptor else ["A"]
         if by_descriptor and "A" in contents:
             raise FileError(
-                f"{path} has the keys A and a_descriptor, but A can only be in registers or in shared memory"
+                f"{path} has both keys A and a_descriptor, but A is either in registers or in shared memory"
             )
     archive.require(required)
 
@@ -285,7 +286,7 @@ def write(path: str | Path, file: Replayable, **others: NDArray | str) -> None:
 
 
 def shipped() -> Iterator[Path]:
-    """Yield the recordings that ship with the package, sorted by name."""
+    """Yield the paths of the recordings that ship with the package, sorted by name."""
     with resources.as_file(resources.files("sptc") / "recordings") as folder:
         yield from sorted(folder.glob("*.npz"))
 

@@ -22,16 +22,16 @@ __all__ = ["Mismatch", "Outcome", "as_number", "compare", "flags_and_rules", "re
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A difference between computed and expected value of an output, of a word outside D, or of a metadata flag."""
+    """A difference between computed and expected value: of an output, of a word outside D, or of a metadata flag."""
 
-    #: Position of the output: case, row and column; for a word outside D, its case, lane and column.
+    #: Position of the difference: case, row and column of an output; case, lane and column of a word outside D.
     case: int
     row: int
     column: int
-    #: Codes from the back end and from the reference. In a word of tensor memory outside D, bits of D are zero.
+    #: Code from the back end, and code from the reference. In a word of tensor memory, the bits of D are set to zero.
     computed: int
     expected: int
-    #: Reference from which the code differs: the ``"recorded"`` D; the ``"golden model"``; ``"before the
+    #: Reference from which the computed code differs: the ``"recorded"`` D; the ``"golden model"``; ``"before the
     #: instruction"``, for a changed word outside D; or the ``"metadata rule"``, for a flag.
     reference: str
     cta: int | None = None  #: Index of the CTA with the differing word outside D; None for an output
@@ -46,17 +46,17 @@ class Outcome:
     name: str  #: Name of the instruction
     instruction: Instruction  #: Instruction with shape and types
     arch: str  #: Architecture whose numerics were applied
-    a_from: str | None  #: Location of A, ``"registers"`` or ``"shared"``; None if irrelevant to the result
+    a_from: str | None  #: Location of A, ``"registers"`` or ``"shared"``; None if the location does not affect D
     evidence: Evidence  #: Level of evidence for the model of the instruction
-    #: Numbers of computed tiles; of outputs compared with the recording or the golden model; and of differences in
-    #: outputs, in words of tensor memory outside D, and in flags.
+    #: Number of computed tiles. Number of outputs that are compared with the recording or the golden model. Number of
+    #: differences in outputs, in words of tensor memory outside D, and in flags.
     tiles: int
     outputs: int
     mismatches: int
     flags: int  #: Number of flags of undefined metadata, one per chunk, compared with the metadata rule
     first: Mismatch | None  #: First difference; its case is an index into the computed tiles
-    #: Clock cycles that a simulated top takes for all tiles, as in :class:`~sptc.isa.operands.Product`; None from other
-    #: back ends.
+    #: Clock cycles that a simulated top-level module takes for all tiles, as in :class:`~sptc.isa.operands.Product`.
+    #: None from all other back ends.
     cycles: int | None = None
 
 
@@ -146,7 +146,7 @@ def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tup
 
 
 def flags_and_rules(products: Sequence[Product], cases: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return flags of undefined metadata by case, row and chunk: the raised flags, and those that the rule requires.
+    """Return flags of undefined metadata by case, row and chunk: raised flags, and flags that the rule requires.
 
     The last axis holds the chunks of all steps of a product; it has length 0 if the back end raises no flags. Each case
     of the register file may consist of several tiles.

@@ -22,7 +22,7 @@ class Case:
     #: File or topic of the test, with dots instead of slashes (`group`), and name of the test in this file (`name`).
     group: str
     name: str
-    seconds: float = 0.0  #: Duration of the test
+    seconds: float = 0.0  #: Duration of the test in seconds
     #: Failure message, and reason why the test was skipped; both are None if the test passed.
     failure: str | None = None
     skipped: str | None = None
@@ -37,7 +37,7 @@ def _case(element: ElementTree.Element) -> Case:
     skipped = element.find("skipped") if failure is None else None
     seconds = float(element.get("time", "0"))
     if not 0 <= seconds < float("inf"):
-        raise ValueError(f"the time of a test is {element.get('time')}")
+        raise ValueError(f"the duration of a test must be a finite number of 0 or more, not {element.get('time')}")
     return Case(
         element.get("classname", ""),
         element.get("name", ""),
@@ -47,7 +47,7 @@ def _case(element: ElementTree.Element) -> Case:
     )
 
 
-#: Maximum size of a file in bytes: a hundred times the size of a coverage file of all datapaths.
+#: Maximum size of a result file in bytes: a hundred times the size of a coverage file of all datapaths.
 _LARGEST = 1 << 26
 _MOST_TESTS = 100_000
 #: Name of the test suites that ``sptc prove --junit`` writes.
@@ -61,7 +61,7 @@ class Proof:
 
     name: str  #: Name of the property, and parameters of the proof
     result: str  #: ``proved``, or the reason why the property is not proved
-    seconds: float  #: Duration of the proof
+    seconds: float  #: Duration of the proof in seconds
     problem: str = ""  #: Details if the property is not proved
 
 
@@ -72,12 +72,13 @@ class Area:
     name: str  #: Name of the datapath
     units: dict[str, str]  #: Unit of each measured quantity
     parts: dict[str, dict[str, float]]  #: Value of each quantity, by part of the datapath
-    sparsity: dict[str, float]  #: Increase of each quantity of a unit by sparsity, in per cent of the dense unit
+    #: Cost of sparsity in a dot-product unit: increase of each quantity, in per cent of the dense unit.
+    sparsity: dict[str, float]
 
 
 @dataclass
 class Findings:
-    """All results that were read from a folder."""
+    """All results of a regression that were read from a folder."""
 
     folder: Path
     cases: list[Case] = field(default_factory=list)  #: Results of tests; results of proofs are in `proofs`
@@ -85,8 +86,8 @@ class Findings:
     #: Functional coverage, merged from all files.
     coverage: Coverage = field(default_factory=Coverage)
     code: CodeCoverage = field(default_factory=lambda: CodeCoverage({}))
-    #: Yosys command and verdict of each fault, by datapath, top module and fault number, as ``benchmarks/faults.py``
-    #: stores them. The verdict is ``killed``, ``equivalent``, or the reason why the fault is neither.
+    #: Yosys command and verdict of each injected fault, by datapath, top module and fault number, as stored by
+    #: ``benchmarks/faults.py``. The verdict is ``killed`` (detected), ``equivalent``, or the reason why it is neither.
     faults: dict[tuple[str, str, int], tuple[str, str]] = field(default_factory=dict)
     figures: list[tuple[str, float, str]] = field(default_factory=list)  #: Name, value and unit of benchmark figures
     proofs: dict[str, Proof] = field(default_factory=dict)  #: Proofs by name of the property
@@ -97,7 +98,7 @@ class Findings:
     _outcomes: dict[str, list[Case]] = field(default_factory=dict)
 
     def add(self, path: Path) -> None:
-        """Read a result file; if it cannot be read, record the reason."""
+        """Read a result file, or record the reason why the file cannot be read."""
         name = str(path.relative_to(self.folder))
         try:
             kind = self._taken(path)
@@ -141,7 +142,7 @@ class Findings:
             self._take_area(content)
             return "area"
         if {"seed", "pairs", "total"} <= content.keys():
-            self.seeds.add(str(_number(content["seed"])))  # results of a campaign are read from its JUnit XML
+            self.seeds.add(str(_number(content["seed"])))  # the campaign's JUnit XML has the results
             return "a campaign"
         if {"file", "passed", "failed", "skipped", "seconds", "seed"} <= content.keys():
             self._take_outcome(content)
@@ -149,7 +150,7 @@ class Findings:
         return ""
 
     def _take_suites(self, data: bytes, path: Path) -> str:
-        """Take the test suites in `data`, the content of the file `path`; raise a `FileError` if it is no JUnit XML."""
+        """Store the results in `data`, the content of the file `path`; raise a `FileError` if it is not JUnit XML."""
         if b"<!DOCTYPE" in data:  # entities of a document type can expand without bound; JUnit XML has none
             raise FileError(f"{path} is no JUnit XML (it declares a document type)")
         try:
@@ -197,7 +198,7 @@ class Findings:
         group = _text(content["file"]).removesuffix(".py").replace("/", ".")
         seconds, passed, seed = (_number(content[name]) for name in ("seconds", "passed", "seed"))
         if not 0 <= passed <= _MOST_TESTS:
-            raise ValueError(f"the number of passed tests is {passed}")
+            raise ValueError(f"the number of passed tests must be 0 to {_MOST_TESTS}, not {passed}")
         cases = [Case(group, f"test {number}", seconds / passed) for number in range(int(passed))]
         cases += [Case(group, _text(name), failure="") for name in content["failed"]]
         cases += [Case(group, name, skipped=_text(reason)) for name, reason in content["skipped"].items()]
@@ -205,7 +206,7 @@ class Findings:
         self.seeds.add(str(seed))
 
     def settle(self) -> None:
-        """Add results of test files for which no JUnit XML exists, and failures of whole test processes."""
+        """Add the results of test files that have no JUnit XML, and failures that no JUnit XML reports."""
         known = {case.group for case in self.cases}
         broken = {case.group for case in self.cases if case.failure is not None}
         for group, cases in self._outcomes.items():
@@ -227,7 +228,7 @@ class Findings:
 def read_findings(folder: Path) -> Findings:
     """Read the results in a folder and its subfolders, such as the folder that ``make regression`` writes.
 
-    Raise a `FileError` if it is no folder, cannot be listed, or holds no file for a report.
+    Raise a `FileError` if `folder` is no folder, cannot be listed, or holds no file for a report.
     """
     findings = Findings(folder)
 

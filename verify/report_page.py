@@ -19,7 +19,7 @@ __all__ = ["report_page"]
 #: Maximum number of entries of a list on the page, and maximum length of a message in characters.
 _MOST, _LONGEST = 200, 20_000
 _SLOWEST = 25
-#: Unit of the benchmark rows in which ``benchmarks/faults.py`` reports the share of detected faults.
+#: Unit of the benchmark rows in which ``benchmarks/faults.py`` reports the share of injected faults that were detected.
 _KILLED = "% killed"
 
 
@@ -68,14 +68,14 @@ def _shortened(text: str) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """Return the share of one number in another, in per cent; the share is 100 only if both are equal."""
+    """Return `part` in per cent of `whole`, as text. The result is "100 %" only if both numbers are equal."""
     if not whole:
         return "-"
     return "100 %" if part == whole else f"{min(100 * part / whole, 99.99):.2f} %"
 
 
 def _tiles(findings: Findings, content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield name, CSS colour class and one-line verdict of each page section; the verdict is empty without results."""
+    """Yield name, CSS colour class and one-line verdict of each page section; no results give an empty verdict."""
 
     def state(right: bool) -> str:
         return "good" if right else "bad"
@@ -98,7 +98,7 @@ def _tiles(findings: Findings, content: dict[str, Any]) -> Iterator[tuple[str, s
 
 
 def _counts(cases: Sequence[Case]) -> tuple[int, int, int, str]:
-    """Return the numbers of passed, failed and skipped tests, and their total time in seconds as text."""
+    """Return the numbers of passed, failed and skipped tests, and the total time of all tests in seconds as text."""
     failed = sum(case.failure is not None for case in cases)
     skipped = sum(case.skipped is not None for case in cases)
     return len(cases) - failed - skipped, failed, skipped, f"{sum(case.seconds for case in cases):.1f}"
@@ -155,7 +155,7 @@ def _faults(findings: Findings) -> dict[str, Any]:
 
 
 def _area(area: Area) -> tuple[str, list[str], list[tuple[str, ...]], str]:
-    """Return the name of a datapath, the table of its areas, and the overhead of sparsity."""
+    """Return the name of a datapath, the header and the rows of its table of areas, and the overhead of sparsity."""
     rows = [
         (part, *(f"{amounts[name]:,.1f}" if name in amounts else "-" for name in area.units))
         for part, amounts in area.parts.items()

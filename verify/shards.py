@@ -59,10 +59,10 @@ DEFAULT_BACKEND = "rtl"
 #: Default number of tiles per shard, with which scheduling costs little and a shard takes a fraction of a second.
 DEFAULT_TILES = 256
 _DIRECTED = "directed"
-#: Distribution with values near e_zero, for recordings on a GPU (``sptc gpu record --least``); campaigns do not use it.
+#: Distribution of terms near zero, for recordings on a GPU (``sptc gpu record --least``), but not for campaigns.
 LEAST = "least"
 _MATRICES = {_DIRECTED: directed_matrices, LEAST: least_matrices}
-#: Number of directed steps that a shard adds if coverage is sampled.
+#: Number of directed steps (inputs of a dot-product unit) that a shard runs in addition if coverage is sampled.
 _DIRECTED_STEPS = 1024
 #: Lock of the compiled model of the unit, which only one thread may use at once; a cluster worker may have several
 #: threads.
@@ -74,29 +74,29 @@ Hits = dict[tuple[str, str], tuple[NDArray[np.intp], NDArray[np.int64]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Tiles of one instruction that are compared together, with operands of one distribution."""
+    """Part of a campaign: tiles of one instruction with operands of one distribution, which are compared together."""
 
     #: Seed of the campaign, and index of the shard; together they determine the operands.
     seed: int
     index: int
     arch: str
     instruction: Instruction
-    #: Distribution of operands: one of :func:`~sptc.sim.benches.random_operands.distributions`, ``"directed"`` or
-    #: :data:`LEAST`.
+    #: Name of the distribution of operands: ``"directed"``, :data:`LEAST`, or a name that is returned by the function
+    #: `sptc.sim.benches.random_operands.distributions`.
     distribution: str
     any_nibble: bool  #: Whether metadata has all sixteen nibbles, not only legal nibbles
-    tiles: int  #: Number of tiles
+    tiles: int  #: Number of tiles in the shard
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
     opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05.mma``
 
     @property
     def subject(self) -> Subject:
-        """Instruction and its opcode."""
+        """Instruction of the shard, with its opcode if it is a ``tcgen05`` instruction."""
         return Subject(self.instruction, self.opcode)
 
     @property
     def preset(self) -> str:
-        """Name of the datapath preset."""
+        """Name of the datapath preset that computes the shard."""
         return PRESET_OF_ARCHITECTURE[self.arch]
 
     @property
@@ -106,7 +106,7 @@ class Shard:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs that are compared."""
+        """Number of outputs of the shard that are compared."""
         return self.tiles * self.instruction.m * self.instruction.n
 
 
@@ -115,7 +115,8 @@ class ShardResult:
     """Result of the comparison of one shard of a campaign."""
 
     shard: Shard
-    mismatches: int  #: Number of outputs and flags that differ on the first back end that differs from the golden model
+    #: Number of outputs and flags that differ from the golden model, for the first back end with a difference.
+    mismatches: int
     a_from: str | None = None  #: Location of A, ``"registers"`` or ``"shared"``
     hits: Hits | None = None  #: Coverage bins that were hit; None if coverage was not sampled
 
@@ -133,7 +134,7 @@ def _distributions(instruction: Instruction) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Instructions with the same formats on one datapath, each with the architectures that have it."""
+    """Instructions with equal formats on one datapath; each instruction has a list of architectures that support it."""
 
     preset: str
     instructions: tuple[tuple[Subject, tuple[str, ...]], ...]
@@ -152,15 +153,15 @@ class Plan:
     """
 
     seed: int  #: Seed of the campaign
-    architectures: tuple[str, ...] = ()  #: Architectures to test; if empty, all that have a chosen instruction
+    architectures: tuple[str, ...] = ()  #: Architectures to test; if empty, all that support a chosen instruction
     #: Instructions to test; if empty, every ``mma`` and every ``wgmma`` with n = 8 or, for back end ``tcgen05``, every
     #: ``tcgen05.mma`` with the smallest N. Back ends of a top-level module test only instructions that the module
     #: executes.
     instructions: tuple[str, ...] = ()
     tiles: int = DEFAULT_TILES  #: Number of tiles per shard
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
-    #: Whether ``wgmma`` with any n is tested: `instructions` may then name it, and empty `instructions` include every
-    #: n. If not set, only n = 8 is tested.
+    #: Whether ``wgmma`` is tested with every n. If true, `instructions` may name any n, and empty `instructions` mean
+    #: every n. If false, only n = 8 is tested.
     every_n: bool = False
 
     def __post_init__(self) -> None:
@@ -177,7 +178,9 @@ class Plan:
                 raise InstructionError(f"{arch} has none of the instructions {', '.join(self.instructions)}.")
         if not self._places:
             words = ", ".join(self.instructions or self.architectures) or "any instruction"
-            raise InstructionError(f"back ends {', '.join(self.backends)} do not all execute {words}.")
+            raise InstructionError(
+                f"no instruction runs on all back ends ({', '.join(self.backends)}); chosen: {words}."
+            )
 
     def _chosen(self) -> Sequence[Subject]:
         if self.instructions:
@@ -187,7 +190,7 @@ class Plan:
         return [Subject(i) for i in every_instruction() if i.family == "mma" or i.n == 8 or self.every_n]
 
     def _executes(self, subject: Subject, arch: str) -> bool:
-        """Return whether every back end executes an instruction of an architecture."""
+        """Return whether every back end of the plan executes an instruction of an architecture."""
         tops = tops_of(subject.instruction, arch)
         if not all(name in tops for name in self.backends if name in TOP_LEVEL):
             return False
@@ -272,7 +275,7 @@ def draw(shard: Shard) -> Replayable:
 
 
 def both(file: Replayable, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tuple[NDArray, NDArray]:
-    """Return the results of hardware and golden model for a register file, with flags: shape (cases, m, n + chunks).
+    """Return results and flags of hardware and golden model for a register file, each of shape (cases, m, n + chunks).
 
     Each row has n results and then a flag for each chunk, 1 for undefined metadata: the flags that the hardware raises,
     and the flags that the metadata rule requires. If the back end raises no flags, rows have results only. With several
@@ -329,6 +332,6 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
 
 
 def steps_beside(shard: Shard) -> NDArray[np.uint32]:
-    """Return the directed steps that a shard adds if coverage is sampled, shape (count, words)."""
+    """Return the directed steps that a shard runs in addition if coverage is sampled, shape (count, words)."""
     rng = np.random.default_rng([shard.seed, shard.index, _DIRECTED_STEPS])
     return directed_steps(PRESETS[shard.preset], rng, _DIRECTED_STEPS)

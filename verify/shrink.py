@@ -45,11 +45,11 @@ class Atoms:
         return len(self.words)
 
     def take(self, which: slice | NDArray[np.bool_]) -> "Atoms":
-        """Return a selection of the parts."""
+        """Return a selection of the operand parts, given as a slice or a mask."""
         return Atoms(self.name, self.words[which], self.masks[which], self.values[which])
 
     def cleared(self, file: RegisterFile) -> RegisterFile:
-        """Return the register file with these parts cleared in every case."""
+        """Return a copy of a register file in which these operand parts are cleared in every case."""
         array = getattr(file, self.name).copy()
         keep, put = np.zeros((2, array[0].size), np.uint32)
         np.bitwise_or.at(keep, self.words, self.masks)
@@ -63,8 +63,8 @@ class Atoms:
 def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
     """Yield the parts of all operands that can be set to zero, in increasing importance for the output.
 
-    First come bits that the instruction does not read, then other rows and columns, then the output's own row and
-    column.
+    The order is: bits that the instruction does not read, other rows and columns, and the row and the column of the
+    output.
     """
     parts = []
     for name, words, low_bits, bits, value, needed in _parts(file, row, column):
@@ -122,7 +122,7 @@ def _mismatch(file: Replayable, backends: Sequence[str]) -> Mismatch | None:
 
 
 def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool]) -> RegisterFile:
-    """Clear all parts of the operands that a mismatch does not need, first parts that do not affect the output.
+    """Clear all parts of the operands that are not needed for a mismatch, first those that do not affect the output.
 
     `fails` returns whether a register file still shows the mismatch.
     """
@@ -148,7 +148,7 @@ def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterF
 
 
 def reproduce(shard: Shard) -> Reproducer | None:
-    """Compute a shard again and reduce its mismatch; None if hardware and golden model agree."""
+    """Compute a shard again and reduce its first mismatch to few operands; None if hardware and golden model agree."""
     file, backends = draw(shard), shard.backends
     mismatch = _mismatch(file, backends)
     if mismatch is None:

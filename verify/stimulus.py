@@ -1,4 +1,4 @@
-"""Random operands: matrices, and register files that place them in registers and, for ``wgmma``, shared memory."""
+"""Random operands as matrices, and as register files: operands in registers and, for ``wgmma``, in shared memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,8 +34,8 @@ class Given:
     """Operands of a batch of tiles, as matrices."""
 
     matrices: MatrixOperands  #: Operands as matrices of codes
-    #: Metadata nibbles in the bits of the same registers or tensor memory that the instruction would read with the next
-    #: sparsity selector. None if the instruction has only one selector or no metadata.
+    #: Metadata nibbles that the instruction would read with the next sparsity selector. They are in other bits of the
+    #: same registers or of tensor memory. None if the instruction has only one selector or no metadata.
     elsewhere: NDArray[np.uint8] | None = None
 
     @property
@@ -114,7 +114,7 @@ def matrices_file(
     *,
     sparsity_selector: int = 0,
 ) -> RegisterFile:
-    """Return a register file with these matrices for an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
+    """Return a register file with the given matrices for an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
 
     `rng` draws the unused bits of metadata and scale registers, byte and thread ids, and for ``wgmma`` the location of
     A, the placement in shared memory, imm-scale and scale-d.
@@ -173,7 +173,7 @@ def _mma_registers(instruction: Instruction, matrices: MatrixOperands) -> dict[s
 def _packed_scales(
     instruction: Instruction, matrices: MatrixOperands, rng: np.random.Generator, ids: tuple[int, ...] | None = None
 ) -> dict[str, Any]:
-    """Return the block scales as fields of a register file; byte and thread ids are random unless `ids` is given."""
+    """Return block scales as fields of a register file; byte ids and thread ids are random unless `ids` is given."""
     if instruction.scale_size is None:
         return {}
     fields: dict[str, Any] = {"scale_ids": ()}
@@ -226,9 +226,9 @@ def _wgmma_file(
     )
 
 
-#: Sets of metadata nibbles to draw from, each with the metadata policy that accepts all of them.
+#: Sets of metadata nibbles to draw from, each with the metadata policy that accepts all nibbles of the set.
 NIBBLES = {"legal": "strict", "software": "software", "all": "silicon"}
-#: Share of chunks with stored zeros and nibble 0x0, as libraries write empty chunks.
+#: Share of chunks without nonzero elements. These chunks have stored zeros and nibble 0x0, as libraries write them.
 _EMPTY_CHUNKS = 0.25
 #: Distributions that also apply to block scales. With other distributions, scales are never NaN: NaN would hide the
 #: products.
@@ -236,7 +236,7 @@ _SCALE_DISTRIBUTIONS = ("wide", "bits")
 
 
 def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
-    """Return the distributions to cycle through: the given distribution, or for None all that fit the instruction.
+    """Return the distributions to use in turn: the given distribution or, for None, all that fit the instruction.
 
     Raise an `OperandError` if the distribution does not fit the instruction.
     """

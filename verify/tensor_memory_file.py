@@ -56,8 +56,8 @@ class TensorMemoryFile(Replayable):
     scale_input_d: int = 0  #: Exponent e of the factor 2**-e that scales the previous D
     #: Mask of the tensor memory lanes that keep their content instead of D, as in :func:`sptc.tcgen05_mma`.
     disable_output_lane: tuple[int, ...] | None = None
-    #: Zero-column mask descriptor: columns of B that are taken as zero, and shift of the columns, as in
-    #: :func:`sptc.tcgen05_mma`.
+    #: Zero-column mask descriptor as in :func:`sptc.tcgen05_mma`: columns of B that are taken as zero, and shift of the
+    #: columns.
     zero_column_mask: int | None = None
     arch: str = _DEFAULT_ARCH
     metadata: str = "strict"  #: Policy for undefined metadata nibbles, as in :func:`sptc.tcgen05_mma`
@@ -122,7 +122,7 @@ class TensorMemoryFile(Replayable):
         return accumulator_map(self._layout, self.instruction.n, self.instruction.d.bits, self.addresses["d"])
 
     def contents(self) -> dict[str, Any]:
-        """Return the arrays of the archive by key."""
+        """Return the arrays by key with which the register file is stored in an ``.npz`` archive."""
         images = {key: getattr(self, attribute) for key, (attribute, _, _) in _IMAGES.items()}
         axis = self.opcode.cta_group - 1
         masks = {_MASKS: self.disable_output_lane, _COLUMN_MASK: self.zero_column_mask}

@@ -24,7 +24,7 @@ _OPTIONS = "--binary --timing -Wno-fatal -Wno-lint -CFLAGS -std=gnu++20 -MAKEFLA
 
 
 def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int) -> dict[str, str]:
-    """Return the text of each file of a testbench by name: the emitted top, and the testbench for it.
+    """Return the files of a testbench as text, by name: the emitted top-level module, and the testbench that drives it.
 
     `top` is ``unit``, ``row`` or ``warp``. `tables` are the tables of inputs and of expected outputs, which the
     testbench reads from files of the same names. `seed` determines random gaps of inputs and stalls of outputs.

@@ -22,11 +22,11 @@ class Cycles:
 
 
 def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: str = "registers") -> Cycles | None:
-    """Return the cycles of an instruction on a datapath; None if the hardware does not execute it directly.
+    """Return the cycles of an instruction on a datapath; None for an instruction that is not executed directly.
 
     An ``mma`` runs on a :class:`~sptc.rtl.warp.Warp` of the datapath; a ``wgmma``, with A in ``"registers"`` or
-    ``"shared"``, on :class:`~sptc.rtl.warpgroup.Warpgroup`, whose arrays have the rate of the H200, so that its
-    interval is that of :mod:`sptc.isa.timing`.
+    ``"shared"``, on :class:`~sptc.rtl.warpgroup.Warpgroup`. The arrays of the latter have the rate of the H200, so that
+    the interval of a ``wgmma`` is that of :mod:`sptc.isa.timing`.
     """
     if instruction.family == "wgmma":
         needed, panels = resource_cycles(instruction, a_from), instruction.n // WARP_COLUMNS

@@ -62,8 +62,8 @@ class Term:
     elements: tuple[int, ...]  #: Indices of the stored elements of A in this term; empty for the accumulator
     value: float | int  #: Value of the term, including block scales
     exponent: int | None  #: Exponent, not normalised; None if the largest exponent does not depend on this term
-    #: Right shift in the alignment. Shifts are limited to F + 2, which removes all bits of a product. None without an
-    #: exponent.
+    #: Number of bits by which alignment shifts the term right, at most F + 2: a shift of F + 2 removes all bits of a
+    #: product. None without an exponent.
     shift: int | None
     kept: int | None  #: Value of the term after alignment, in units of the last kept bit
     cut: float | None  #: Part of the value that alignment truncates, below 1, in units of the last kept bit
@@ -71,7 +71,7 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step of a trace: products that are summed together with the accumulator."""
+    """One step of a trace: the products that are summed together with the accumulator, their sum, and its rounding."""
 
     c: int  #: Code of the accumulator before the step
     products: tuple[Product, ...]  #: Products, in the order of the stored elements of A
@@ -94,13 +94,13 @@ class OutputTrace:
     arch: str  #: Architecture whose numerics apply
     model: str  #: Source of the trace: ``golden model`` or ``hardware``
     steps: tuple[Step, ...]
-    added: int | None  #: Code of C if it is added separately after the steps (emulated fp8 and 4-bit integers)
+    added: int | None  #: Code of C if C is added separately after the steps (emulated fp8 and 4-bit integers)
     d: int  #: Code of the output after all steps
 
 
 @dataclass(frozen=True)
 class FileResult:
-    """Recorded result of an output, and the first step that can have caused its difference from the golden model."""
+    """Recorded result of an output, and the first step that may have caused a difference from the golden model."""
 
     d: int  #: Recorded code of the output
     #: Index of the first step at which another partial result could lead to `d`; None if `d` equals the golden model.
@@ -109,7 +109,7 @@ class FileResult:
 
 @dataclass(frozen=True)
 class Difference:
-    """Field of a trace that differs between two traces, with its value in each trace."""
+    """Field that differs between two traces of an output, with the value of the field in each trace."""
 
     #: Path of field names and indices in the trace, for example ``("steps", 0, "terms", 3, "shift")``.
     place: tuple[str | int, ...]
@@ -123,7 +123,7 @@ class Difference:
 
 
 def integer_step(products: tuple[Product, ...], c: int, total: int, d: int, i: Instruction) -> Step:
-    """Return the single step of the trace of an integer instruction; its sum is exact, without alignment."""
+    """Return the only step in the trace of an integer instruction; the sum of this step is exact, without alignment."""
     value = int(as_number(c, i.c))
     return Step(
         c=c,
@@ -143,7 +143,7 @@ def special_term(elements: tuple[int, ...]) -> Term:
 
 
 def selected_halves(low: int | None, high: int | None) -> str:
-    """Return :attr:`Product.selected` of a tf32 from the numbers of its two halves; None marks a half not selected."""
+    """Return the text of :attr:`Product.selected` for a tf32, from the numbers of both halves (None: not selected)."""
     if low is not None and high == low + 1 and low % 2 == 0:
         return str(low // 2)
     return " and ".join("none" if half is None else f"half {half}" for half in (low, high))
@@ -204,7 +204,7 @@ _FILE = " <- the first step that can explain the D of the file"
 
 
 def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None) -> str:
-    """Return a trace as text: verdicts, and a table for each golden model step, with differing hardware values."""
+    """Return a trace as text: verdicts, and a table for each golden model step, with hardware values that differ."""
     lines = [_verdict(golden, hardware), *file_verdict(golden, file), title]
     for heading, rows, ending in _tables(golden, hardware, file):
         widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
@@ -245,7 +245,7 @@ def _verdict(golden: OutputTrace, hardware: OutputTrace | None) -> str:
 
 
 def file_verdict(golden: OutputTrace, file: FileResult | None) -> list[str]:
-    """Return a sentence that compares recorded result and golden model; empty without a recorded result."""
+    """Return a sentence that compares the recorded result with the golden model; empty without a recorded result."""
     if file is None:
         return []
     if file.first_step is None:
@@ -331,7 +331,7 @@ def _hardware_field(name: str, step: Step, other: Step | None, place: tuple[str 
 
 
 def _differing(one: Product | Term | None, other: Product | Term | None, without: str = "") -> list[str]:
-    """Return the fields of a hardware record that differ from those of the golden model, with their values.
+    """Return the fields that differ between records of golden model and hardware, with the values of the hardware.
 
     Two NaNs are equal. The field `without` is left out.
     """
@@ -341,7 +341,7 @@ def _differing(one: Product | Term | None, other: Product | Term | None, without
 
 
 def _hardware_values(differing: list[str], is_first: bool) -> str:
-    """Return the values of hardware that differ, "=" if there are none, with a mark if the first difference is here."""
+    """Return the differing hardware values as text, "=" if none differ, with a mark at the first difference."""
     return ("; ".join(differing) or _EQUAL) + (_FIRST if is_first else "")
 
 

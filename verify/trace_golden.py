@@ -1,4 +1,4 @@
-"""Trace of an output of the golden model, from the arrays of its intermediate values."""
+"""Trace of an output of the golden model, from arrays of the model's intermediate values."""
 
 from collections.abc import Iterator
 

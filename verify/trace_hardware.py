@@ -1,4 +1,4 @@
-"""Trace of an output of the hardware, from its signals in Amaranth's simulator."""
+"""Trace of an output of the hardware, from the values of signals in Amaranth's simulator."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ def hardware_traces(
 
 
 def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices of the stored elements and rows of B that `part`, an emulating instruction, computes."""
+    """Return the indices of the stored elements of A, and of the rows of B, that the instruction `part` multiplies."""
     elements, rows = np.arange(i.stored_k), np.arange(i.k)
     if part is i:
         return elements, rows
@@ -90,7 +90,7 @@ class _View:
     """Converts the hardware signals of one step of one output to the trace record of the step."""
 
     config: CoreConfig
-    #: Traced instruction, and instruction that the hardware executes: a part of the traced one in case of emulation.
+    #: Traced instruction, and instruction that the hardware executes: with emulation, a part of the traced instruction.
     instruction: Instruction
     part: Instruction
     signals: Signals
@@ -104,24 +104,24 @@ class _View:
         self._operation, self._widths = operation_of(self.config, part), Widths(self.config)
         self._floating = not part.a.is_integer
         self._count = min(self._operation.slots, part.stored_k - self.first)  # number of products in the step
-        # Number of groups of products with common block scales; 0 unless elements are packed e2m1.
+        # Number of groups of products that share block scales. 0 if elements are not packed e2m1.
         self._groups = self._count // BLOCK_GROUP if self._operation.grouped else 0
         self._special = False  # whether a NaN or Inf decides the result of the step
         if self._floating:
             flags = [("unit.multiply", f"o__{name}") for name in ("nan", "positive_inf", "negative_inf")]
             flags += [(f"unit.align.group{g}", "nan") for g in range(self._groups)]
             self._special = any(signals.unsigned(*flag) for flag in flags)
-            # Only steps of floats have the following signals.
+            # Exponents are defined only in steps of floats.
             self._biases = part.a.bias + part.b.bias
             self._offset = signals.signed("unit.multiply", "offset")
             place = ("unit.align", "e_max") if self._widths.scaled_groups else ("unit.multiply", "o__e_max")
-            self._e_max = signals.signed(*place) - self._offset  # without the exponent bias of the datapath
+            self._e_max = signals.signed(*place) - self._offset  # largest exponent without the datapath's bias
 
     def step(self) -> Step:
         """Return the trace record of this step of the hardware."""
         rounding = self.signals.word("unit.multiply", "control.result")
         total = self.signals.signed("unit.reduce.adder", "total")
-        elements = list(self.elements)  # order in which the products are listed
+        elements = list(self.elements)  # order of the products in the trace
         pairs = sorted(
             ((self._element(slot), slot) for slot in range(self._count)), key=lambda pair: elements.index(pair[0])
         )
@@ -141,13 +141,13 @@ class _View:
         return slot * self.part.container_bits // 8
 
     def _lane(self, byte: int) -> tuple[int, int]:
-        """Return the metadata decoder lane of a stored byte, and the index (0 or 1) of its stored unit in the chunk."""
+        """Return, for a stored byte of A, the metadata decoder lane and the stored unit of the chunk (0 or 1)."""
         unit = 2 if self.part.wide else 1
         chunk, kept = byte // (2 * unit), byte // unit % 2
         return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept
 
     def _element(self, slot: int) -> int:
-        """Return the index of the stored element in a slot, after a swap of the two stored units by the decoder."""
+        """Return the index of the stored element of A in a slot, after the decoder's swap, if any, of stored units."""
         byte = self._byte(slot)
         lane, kept = self._lane(byte)
         if self.config.mux == "mux3" and self.signals.unsigned(f"decode.metadata{lane}", "swap"):
@@ -157,7 +157,7 @@ class _View:
         return int(self.elements[self.first + slot])
 
     def _source(self, byte: int) -> int | None:
-        """Return the index, in the step, of the byte of B for a stored byte of A; None if no byte is selected."""
+        """Return the index, in the step, of the byte of B selected for a stored byte of A; None if none is selected."""
         place = selected_byte(self.config, byte, wide=self.part.wide)
         size = 2 if self.config.always_wide or self.config.interleaved else 1
         parts = 2 if self.config.interleaved else 1
@@ -251,7 +251,7 @@ class _View:
     def _aligned(self, slot: int, elements: tuple[int, ...]) -> Term:
         component, place = f"unit.multiply.multiply{slot}", self._widths.slots[slot]
         exponent = self.signals.unsigned(component, "product__exponent") - self._offset
-        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # with block scales, if any
+        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # value with block scales, if any
         zero = self.signals.unsigned(component, "product__zero")
         shift = self.signals.unsigned(f"unit.align.align{slot}", "shift_amount")
         kept = self.signals.signed("unit.align", f"o__addends__terms__{slot}", place.term_bits)

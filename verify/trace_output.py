@@ -49,21 +49,21 @@ __all__ = ["TracedOutput", "trace", "trace_chain"]
 class TracedOutput:
     """Trace of one output of an instruction, with conversion to text, JSON, HTML and SVG."""
 
-    name: str  #: Name of the instruction with all options that affect its result
+    name: str  #: Name of the traced instruction with all options that affect the result
     case: int
     row: int
     column: int
     golden: OutputTrace  #: Trace of the golden model
     hardware: OutputTrace | None  #: Trace of the hardware; None if not requested
     file: FileResult | None = None  #: Result in the register file; None if the file has no D
-    #: Word for `case` in the title: "case" for a tile of a file, "instruction" for an instruction along K.
+    #: Noun for the number `case` in the title: "case" for a case of a file, "instruction" for an instruction along K.
     counted: str = "case"
     #: Numerics parameters of the golden model, if they differ from those of the architecture.
     numerics: Numerics | None = None
 
     @cached_property
     def difference(self) -> Difference | None:
-        """First field in which the traces of golden model and hardware differ; None if equal or without hardware."""
+        """First field that differs between golden model and hardware; None if no field differs, or without hardware."""
         return first_difference(self.golden, self.hardware) if self.hardware else None
 
     @property
@@ -120,7 +120,7 @@ class TracedOutput:
             return drawn(axes.figure)
 
     def _verdicts(self) -> list[str]:
-        """Return the sentences of the picture that compare the golden model with hardware and recorded result."""
+        """Return the sentences below a trace picture that compare golden model, hardware and recorded result."""
         verdicts = file_verdict(self.golden, self.file)
         if self.hardware is None:
             return verdicts
@@ -164,7 +164,7 @@ def trace(
     hardware : bool
         Whether to trace the hardware, too. Building it for Amaranth's simulator takes some seconds.
     numerics : Numerics, optional
-        Other numerics of the golden model than those of the architecture, see :func:`sptc.numerics`.
+        Numerics of the golden model, by default those of the architecture, see :func:`sptc.numerics`.
 
     Raises
     ------
@@ -245,7 +245,7 @@ def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
     recorder = Recorder(backend("golden"))
     file.run(recorder)
     if len(recorder.operands) != 1:
-        raise Error(f"{file.name} cannot be traced, because it consists of {len(recorder.operands)} separate products")
+        raise Error(f"{file.name} cannot be traced: it is computed as {len(recorder.operands)} separate products")
     operands = recorder.operands[0]
     tile, row = divmod(row, operands.c.shape[1])  # for a CTA pair, `row` counts the rows of both CTAs
     one = operands.take(slice(tile, tile + 1), slice(row, row + 1))
@@ -254,7 +254,7 @@ def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
     return replace(one, b=one.b[:, :, columns], c=one.c[:, :, columns], scale_b=scale_b)
 
 
-#: Sizes in inches: a bit's cell, the space for text on the left and right, the title, and a step's heading.
+#: Sizes in inches: side of a bit's cell, width of text on the left and on the right, height of title and of a heading.
 _CELL, _LEFT, _RIGHT, _TOP, _GAP = 0.17, 2.1, 1.2, 0.6, 0.75
 #: Maximum number of bit positions drawn below the last kept bit.
 _BELOW = 16

@@ -1,4 +1,4 @@
-"""Test vectors of each level: registers and memory, the streams of a warp, or the ports of a row or unit."""
+"""Test vectors at each level: registers and memory, the streams of a warp, or the ports of a row or unit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -42,13 +42,13 @@ FORMATS = ("npz", "hex", "json", "svh")
 LEVELS = ("registers", "warp", "row", "unit")
 #: Back ends that can compute the expected results.
 BACKENDS = ("golden", "native")
-#: Ports of the top module of each level, by name of the vectors.
+#: Input port and output port of the top module of each level, by name of the table of vectors.
 _PORTS = {
     "warp": {"operands": "i__payload", "result": "o__payload"},
     "row": {"step": "step", "result": "result"},
     "unit": {"step": "step", "result": "result"},
 }
-#: Operands and result in the order of the instruction: name in the vectors, and attribute of a register file.
+#: Operands and result in the order of the instruction: name of the table of vectors, and attribute of a register file.
 _OPERANDS = {"A": "a", "B": "b", "C": "c", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b", "D": "d"}
 _WORD = 32
 
@@ -83,7 +83,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Test vectors of one request, computed in blocks of tiles."""
+    """Test vectors of one request. The vectors are computed in blocks of several tiles."""
 
     tables: tuple[Table, ...]
     immediates: dict[str, Any]  #: Properties of the instruction besides operands, such as the sparsity selector
@@ -94,7 +94,7 @@ class Vectors:
     blocks: int
 
 
-#: Maximum number of outputs, or of tensor memory words, in a block of tiles.
+#: Maximum number of outputs or of tensor memory words in a block of tiles, and size of a CTA's tensor memory in words.
 _AT_ONCE = 1 << 20
 _TENSOR_MEMORY_WORDS = 1 << 16
 
@@ -103,24 +103,25 @@ _TENSOR_MEMORY_WORDS = 1 << 16
 class VectorRequest:
     """A request for test vectors; construction raises an `Error` if the vectors cannot be made."""
 
-    instruction: str  #: PTX opcode; ``tcgen05`` is followed by shape and types in brackets
+    instruction: str  #: PTX name of the instruction; for ``tcgen05``, opcode and then shape and types in parentheses
     arch: str  #: Architecture that executes the instruction
     tiles: int  #: Number of tiles, at least one, each with the operands of one instruction
     seed: int = 0  #: Seed of the random numbers; equal requests give equal bytes
     format: str = "npz"  #: File format: ``npz``, ``hex``, ``json`` or ``svh``
-    #: Interface of the vectors. ``registers``: registers and memory; ``warp``: streams of the emitted warp; ``row``,
-    #: ``unit``: steps of the emitted row or unit.
+    #: Interface of the vectors. ``registers``: registers and memory; ``warp``: streams of the emitted warp; ``row`` or
+    #: ``unit``: ports of the emitted row or unit.
     level: str = "registers"
     config: CoreConfig | None = None  #: Datapath of levels ``warp``, ``row`` and ``unit``; None at level ``registers``
     #: Distribution of operands, one of :func:`~sptc.sim.benches.random_operands.distributions`; None for all in turn.
     distribution: str | None = None
-    #: Metadata nibbles: ``legal``; ``software``, with 0x0 for stored zeros as libraries write it; or ``all`` sixteen.
+    #: Metadata nibbles. ``legal``: legal nibbles only; ``software``: also 0x0 for chunks of stored zeros, as libraries
+    #: write them; ``all``: all sixteen nibbles.
     nibbles: str = "legal"
     #: Back end that computes the results of level ``registers``: ``golden``, or ``native``, which computes the same
     #: bits several times faster. The other levels use the golden model.
     backend: str = "golden"
     #: Register file with the tiles to write at level ``registers``; None for random tiles. Instruction, architecture
-    #: and number of tiles equal those of the request.
+    #: and number of tiles of the file equal those of the request.
     file: File | None = None
     bench: bool = False  #: Whether to write the Verilog of the top and a testbench for it; only in format ``hex``
 
@@ -216,7 +217,7 @@ def file_vectors(file: File, backend: str) -> Vectors:
 
 
 def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: int) -> Vectors:
-    """Return vectors of the register files of all blocks; `sample` has their shapes and immediates."""
+    """Return vectors of the register files of all blocks; `sample` is a file with equal shapes and immediates."""
 
     def block(number: int) -> Arrays:
         return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}
@@ -229,7 +230,7 @@ def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: i
 
 
 def tables_of(file: File) -> dict[str, _Words]:
-    """Return the words of each operand and of the result of a register file, with axis names and description.
+    """Return the words of each operand and of the result of a register file, with axis names and a description.
 
     The words of an operand in tensor memory are the columns that contain the operand; all other columns are zero.
     """

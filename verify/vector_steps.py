@@ -33,7 +33,8 @@ _BITS = 32
 _RULE = 7
 #: Supported step lengths in bytes, at which metadata fills whole words and the golden model's sums are exact.
 _STEP_BYTES = (16, 32)
-#: The golden model is exact for up to this many alignment bits more than the largest F of all architectures.
+#: Number of alignment bits by which the F of a datapath may exceed the largest F of all architectures; up to this
+#: number, the golden model is exact.
 _MORE_ALIGNMENT = 1
 _Vectors = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
@@ -49,7 +50,8 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
         raise OperandError(f"the datapath {config.name} does not support the formats of {instruction}")
     if arch_numerics.method is Method.EMULATED:
         raise OperandError(
-            f"the datapath of {arch} emulates {instruction} with other instructions: only those have vectors"
+            f"the datapath of {arch} emulates {instruction} with other instructions; "
+            "make vectors of the other instructions instead"
         )
     if config.step_bytes not in _STEP_BYTES:
         steps = " or ".join(map(str, _STEP_BYTES))
@@ -61,8 +63,8 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
     known = (arch_numerics.alignment_bits, *(datapath.alignment_bits for datapath in DATAPATHS.values() if not grouped))
     if largest_alignment > max(known) + _MORE_ALIGNMENT:
         raise OperandError(
-            f"the golden model keeps at most {max(known) + _MORE_ALIGNMENT} bits below the largest exponent of "
-            f"{instruction}, not {largest_alignment}"
+            f"the golden model supports at most {max(known) + _MORE_ALIGNMENT} alignment bits for {instruction}, not "
+            f"{largest_alignment}"
         )
     return replace(
         arch_numerics,
@@ -75,7 +77,7 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
 
 
 def numerics_text(config: CoreConfig | None, instruction: Instruction, arch: str) -> str:
-    """Return a text that says whether vectors have the numerics of the architecture or of a datapath with others.
+    """Return a text that names the numerics of vectors: those of the architecture, or other numerics of a datapath.
 
     `config` is the datapath of the vectors, or None at level ``registers``.
     """
@@ -106,10 +108,10 @@ def _step_parameters(parameters: Numerics) -> str:
 def step_vectors(
     config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands, top: str
 ) -> _Vectors:
-    """Return the inputs and the results of a ``unit`` or ``row`` for tiles, each of shape (vectors, words).
+    """Return input vectors and result vectors of a ``unit`` or ``row`` for a batch of tiles, shape (vectors, words).
 
-    Vectors are ordered by tile, row, column and step. The result of a step is the accumulator of the next step of its
-    output. `parameters` is the result of :func:`datapath_numerics`.
+    Vectors are ordered by tile, row, column and step. The result of a step is the accumulator of the next step of the
+    same output. `parameters` is the result of :func:`datapath_numerics`.
     """
     words, rows = step_words(config), []
     results = _results(config, instruction, parameters, matrices)
@@ -177,7 +179,7 @@ def _decoded(config: CoreConfig, instruction: Instruction, steps: NDArray[np.uin
 def warp_vectors(
     config: CoreConfig, parameters: Numerics, file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator
 ) -> _Vectors:
-    """Return the payloads of a warp's operand and result streams for tiles, each of shape (tiles, words).
+    """Return the payloads of a warp's operand stream and of its result stream, each of shape (tiles, words).
 
     `parameters` is the result of :func:`datapath_numerics`; `matrices` are in the registers of `file`. `rng` draws
     registers and fields that the instruction does not read.
@@ -199,7 +201,7 @@ def warp_vectors(
         "scale_size": (i.scale_size or 1).bit_length() - 1,
         **dict(zip(("byte_a", "thread_a", "byte_b", "thread_b"), ids, strict=True)),
     }
-    # the fields that are not registers fill a part of the last word
+    # The last word of the operand payload contains all fields that are not registers.
     last = _BITS * (inputs.shape[1] - 1)
     inputs[:, -1] = sum(value << layout[name].offset - last for name, value in fields.items())
     outputs = np.zeros((cases, -(-result_layout.size // _BITS)), np.uint32)
@@ -227,9 +229,9 @@ def directed_steps(config: CoreConfig, rng: np.random.Generator, count: int) -> 
     """Return random steps for :meth:`sptc.sim.engine.engine.Engine.push` that use each operation of a datapath in turn.
 
     Operands, nibbles, scales and accumulators are random bits; B and nibbles have the order of a unit's inputs. Every
-    metadata rule occurs with all formats, even with formats for which no instruction has this rule. One step in eight
-    is dense. Half of the integer accumulators are just beyond 32 bits, with the overflow bit, like sums of an earlier
-    step. A thousand steps for each operation reach every rule, nibble and chunk.
+    metadata rule occurs with all formats, even with formats for which no instruction has this rule. Steps are dense
+    with probability 1/8. Half of the integer accumulators are just beyond 32 bits, with the overflow bit, like sums of
+    an earlier step. A thousand steps for each operation reach every rule, nibble and chunk.
     """
     words = step_words(config)
     steps = rng.integers(0, 1 << 32, (count, words.total), dtype=np.uint32)
@@ -262,7 +264,7 @@ def _control(operation: Operation, rng: np.random.Generator) -> int:
 
 
 def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
-    """Return metadata words in the order of a unit's inputs; a dense step has a constant nibble."""
+    """Return random metadata words in the order of a unit's inputs; all nibbles of a dense step are equal."""
     nibbles = rng.integers(0, 16, (count, operation.config.chunks), dtype=np.uint32)
     if control >> control_layout()["sparse"].offset & 1:
         nibbles = nibbles[:, nibble_order(operation.config, wide=operation.a.wide)]

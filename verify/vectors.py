@@ -1,4 +1,4 @@
-"""Test vectors for any design of an instruction: random operands from a seed, with expected results.
+"""Test vectors for any hardware that executes an instruction: random operands from a seed, with expected results.
 
 The vectors are written as register files, arrays, $readmemh files, JSON, or SystemVerilog includes.
 """
@@ -28,7 +28,7 @@ from .vector_steps import numerics_text
 
 __all__ = ["MANIFEST", "Folder", "content_digest", "hex_lines", "write_vectors"]
 
-#: Maximum number of 32-bit words in file formats with a single file, which is built in memory.
+#: Maximum number of 32-bit words of vectors, for file formats whose only file is built in memory.
 _MOST_WORDS = {"npz": 1 << 28, "json": 1 << 24, "svh": 1 << 24}
 #: The four hexadecimal digits of every 16-bit number, as text.
 _DIGITS = np.frombuffer("".join(f"{number:04x}" for number in range(1 << 16)).encode(), "<u4")
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class Folder:
-    """Output folder whose files appear together when the exit stack closes, or not at all if an error occurs."""
+    """Output folder, in which all files appear together when the exit stack closes, or no file if an error occurs."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self._path, self._stack = path, stack
@@ -142,7 +142,7 @@ def _words(array: NDArray[np.uint32], table: Table) -> list[str]:
     return hex_lines(array, table.bits).tobytes().decode().splitlines()
 
 
-#: Function that computes and writes all vectors, by file format; its last argument has the data for file headers.
+#: Functions that compute and write all vectors, by file format; the last argument has the data for file headers.
 _WRITERS = {"npz": _write_npz, "hex": _write_hex, "json": _write_json, "svh": _write_svh}
 
 
@@ -158,7 +158,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
     of all other keys. Raise an `Error` if no such vectors exist, or they cannot be written.
     """
     if folder == STANDARD_OUTPUT:
-        raise FileError("vectors are several files and cannot be written to standard output: name a folder")
+        raise FileError("vectors consist of several files and cannot be written to standard output: name a folder")
     if request.file:
         vectors = file_vectors(request.file, request.backend)
     else:
@@ -167,7 +167,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
     most, words = _MOST_WORDS.get(name), sum(table.count * table.words for table in vectors.tables)
     if most is not None and words > most:
         raise OperandError(
-            f"{words} words of 32 bits are too many for format {name}, with at most {most}; format hex has no limit"
+            f"{words} words of 32 bits are too many for format {name}, which allows {most}; format hex has no limit"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Switching energy of netlists of library cells, from the toggle counts of simulated operands."""
+"""Switching energy of netlists of library cells, from toggle counts in simulations with given operands."""

@@ -20,17 +20,17 @@ Slews = dict[Bit, dict[str, float]]
 class Activity:
     """Toggle counts of the nets of a netlist."""
 
-    cycles: int  #: Simulated cycles
+    cycles: int  #: Number of simulated cycles
     toggles: Mapping[Bit, int]  #: Toggle count of each net
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Energy per toggle of every net in a netlist, with clock data."""
+    """Energy per toggle of every net in a netlist, and energy of the clock of each register."""
 
     of_net: Mapping[Bit, Mapping[str, float]]  #: Energy per toggle in pJ, by net and by stage of the datapath
     clock: frozenset[Bit]  #: Clock nets, which rise and fall in every cycle
-    #: One entry for each register: the nets that it drives, and its clock energy per cycle in pJ.
+    #: One entry for each register: nets that the register drives, and clock energy of the register in pJ per cycle.
     clocked: tuple[tuple[tuple[Bit, ...], float], ...]
 
     def of(self, activity: Activity) -> dict[str, float]:
@@ -113,7 +113,7 @@ def _of_toggle(
 def net_loads(
     netlist: MappedNetlist, cells: CellLibrary, inside: Mapping[str, MappedNetlist] | None = None
 ) -> dict[Bit, float]:
-    """Return the total pin capacitance of each net in pF. Pins in boxes count if the box's netlist is given."""
+    """Return the total pin capacitance of each net in pF, including pins in the boxes (submodules) of `inside`."""
     loads: dict[Bit, float] = defaultdict(float)
     for kind, pins in netlist.cells.values():
         for pin, net in pins.items():
@@ -129,7 +129,7 @@ def net_loads(
 
 
 def transition_times(netlist: MappedNetlist, cells: CellLibrary, loads: Mapping[Bit, float]) -> Slews:
-    """Return the longest transition time of each net, in the library's unit of time. Input ports have the time zero."""
+    """Return the longest transition time of each net, in the library's unit of time; input ports have time zero."""
     registers = [name for name, (kind, _) in netlist.cells.items() if cells.is_register(kind)]
     slews: Slews = {}
     for name in [*registers, *levels_of(netlist, cells)]:

@@ -21,9 +21,9 @@ _SLEWS = ("input_net_transition", "input_transition_time")
 _PICO = {"pf": 1.0, "ff": 1e-3}
 _EDGES = ("rise", "fall")
 _PIN = re.compile(r"[A-Za-z_]\w*")
-#: Next state of a register that stores its data inverted: ``!D`` or ``D'``.
+#: Pattern of the next-state function of a register that stores its data inverted: ``!D`` or ``D'``.
 _INVERTED = re.compile(r"\(?\s*(?:!\s*(\w+)|(\w+)\s*')\s*\)?")
-#: Maximum number of pins on which the condition of an energy depends. Cells of real libraries have fewer.
+#: Maximum number of pins on which the condition of an energy may depend. Conditions in real libraries have fewer pins.
 _MOST_PINS = 12
 
 
@@ -38,7 +38,7 @@ class Table:
     values: tuple[tuple[float, ...], ...]  #: Values of the table, indexed by load, then by transition time
 
     def at(self, load: float, slew: float) -> float:
-        """Return the value of the table by bilinear interpolation. Outside the table, extrapolate."""
+        """Interpolate the table bilinearly at a load and a transition time; extrapolate outside the table."""
         row, load_share = _place(self.loads, load)
         column, slew_share = _place(self.slews, slew)
         low = _between(self.values[row], column, slew_share)
@@ -48,7 +48,7 @@ class Table:
 
 
 def _place(index: tuple[float, ...], value: float) -> tuple[int, float]:
-    """Return the index of the last axis entry below a value, and the value's position (0 to 1) up to the next entry."""
+    """Return the index of the last axis entry below a value, and the value's relative distance (0 to 1) from it."""
     if len(index) == 1:
         return 0, 0.0
     place = min(max(bisect_left(index, value) - 1, 0), len(index) - 2)
@@ -63,7 +63,7 @@ def _between(values: tuple[float, ...], place: int, share: float) -> float:
 class EnergyArc:
     """Internal energy of a cell per toggle of one of its pins, from one group ``internal_power`` of the library."""
 
-    related: str  #: Related input pin, or an empty string
+    related: str  #: Input pin to which the library relates the energy (``related_pin``), or an empty string
     tables: Mapping[str, Table]  #: Energy in pJ of a rise and of a fall of the pin
     #: Weight of the arc in the mean energy of a toggle, with all combinations of the cell's inputs equally likely. The
     #: weights of an output add up to 1. The weights of an input add up to less if some of its toggles toggle an output.
@@ -78,7 +78,7 @@ class EnergyArc:
 class ElectricalPin:
     """Electrical data of one pin of a library cell: energies and transition times."""
 
-    capacitance: float  #: Capacitance in pF
+    capacitance: float  #: Capacitance of the pin in pF
     energies: tuple[EnergyArc, ...]  #: Internal energies of a toggle of the pin
     #: Transition times of a rise and of a fall of an output pin, by related input pin.
     transitions: tuple[tuple[str, Mapping[str, Table]], ...]
@@ -92,7 +92,7 @@ class ElectricalCell:
     #: Names of a register's data pin and clock pin. Both are empty for other cells.
     data: str = ""
     clock: str = ""
-    #: Names of the bit that equals a register's data and of the inverted bit, as used in the functions of its outputs.
+    #: For a register: names, in the functions of its outputs, of the stored bit and of the inverse of the stored bit.
     #: Empty for other cells.
     states: tuple[str, ...] = ()
 
@@ -152,7 +152,7 @@ class CellLibrary:
 
 
 def _volts(library: Library) -> float:
-    """Return the size of a library's unit of voltage in V."""
+    """Return a library's unit of voltage, in volts."""
     text = library.root.values.get("voltage_unit", "1V")
     match = re.fullmatch(r"([\d.]+)([munp]?)V", text)
     if not match:
@@ -181,8 +181,8 @@ def _likelihood(condition: str, functions: Mapping[str, str]) -> float:
 @dataclass(frozen=True)
 class _Reader:
     templates: Mapping[str, Group]  #: Templates of the tables, by name
-    picofarads: float  #: Size of the library's unit of capacitance, in pF
-    picojoules: float  #: Size of the library's unit of energy, in pJ: its unit of capacitance times its unit of V^2
+    picofarads: float  #: The library's unit of capacitance, in pF
+    picojoules: float  #: The library's unit of energy, in pJ: its unit of capacitance times its squared unit of voltage
 
     def cell(self, group: Group, functions: Mapping[str, str]) -> ElectricalCell:
         grounds = {pin.name for pin in group.all("pg_pin") if "ground" in pin.values.get("pg_type", "")}
@@ -229,7 +229,7 @@ def _weighted(arcs: list[EnergyArc], functions: Mapping[str, str], *, output: bo
 
 
 def _table(group: Group, templates: Mapping[str, Group], picofarads: float, scale: float) -> Table:
-    """Read a table. `scale` is the size of the unit of its values."""
+    """Read a lookup table of energies or transition times; `scale` is a factor for the values of the table."""
     template = templates.get(group.name)
     variables = [template.values.get(f"variable_{place}", "") for place in (1, 2)] if template else ["", ""]
 

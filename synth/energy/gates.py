@@ -8,7 +8,7 @@ from .electrical import CellLibrary, ElectricalCell, ElectricalPin, EnergyArc, T
 __all__ = ["GATES"]
 
 _REGISTER, _CLOCK, _DATA, _OUTPUT = "$_DFF_P_", "C", "D", "Q"
-#: Gates of Yosys: function, input pins and number of transistors. The command `sptc area` uses the same numbers.
+#: Gates of Yosys: input pins, function and number of transistors. `sptc area` uses the same transistor counts.
 _COMPUTED = {
     "$_BUF_": ("A", "A", 4),
     "$_NOT_": ("A", "!A", 2),
@@ -25,7 +25,8 @@ _COMPUTED = {
     "$_AOI4_": ("ABCD", "!((A B)+(C D))", 8),
     "$_OAI4_": ("ABCD", "!((A+B) (C+D))", 8),
 }
-#: Number of transistors of a register: 16. Four transistors form the clock inverters and switch at both clock edges.
+#: Transistors of a register: 12 that switch when the stored bit changes, and four in the clock inverters, which switch
+#: at both clock edges.
 _REGISTER_TRANSISTORS, _CLOCK_TRANSISTORS = 12, 4
 _OF_GATE = 4  #: Number of transistors of a gate equivalent, a NAND2
 
@@ -62,5 +63,5 @@ def _electrical() -> dict[str, ElectricalCell]:
     return cells
 
 
-#: Library of Yosys' gates. Energies are areas of the gates that switch, in gate equivalents.
+#: Cell library of Yosys' gates. Energies are areas of the gates that switch, in gate equivalents (NAND2 gates).
 GATES = CellLibrary(_Gates("static CMOS", ""), 0.0, _electrical(), unit="gate equivalents", scale=1.0, digits=1)

@@ -37,7 +37,7 @@ def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> Mapp
 
 
 def mapped(netlist: Netlist, library: Library, *, by_module: bool = True, boxes: Sequence[str] = ()) -> MappedNetlist:
-    """Return a netlist mapped to library cells; instances of the modules `boxes` become boxes.
+    """Return a netlist mapped to library cells. Instances of the modules `boxes` are kept as black boxes.
 
     A library with empty text stands for static CMOS gates. With `by_module` each module is mapped separately, so that
     every cell has a stage; otherwise the flat netlist is mapped, as by ``sptc area``. Raise an `Error` if the library

@@ -1,4 +1,4 @@
-"""Energy of a dot-product unit: simulate its mapped netlist with operands, count toggles, and add their energies."""
+"""Energy of a dot-product unit: simulate its mapped netlist with operands, and sum up the energies of all toggles."""
 
 from dataclasses import dataclass, field, replace
 
@@ -21,16 +21,16 @@ from .stages import stages_of
 __all__ = ["MappedUnit", "Measured"]
 
 _WORD = 32
-#: Maximum number of parallel streams in a simulation, and minimum number of cycles per stream if there are fewer
-#: streams.
+#: Maximum number of parallel input streams in a simulation, and minimum number of cycles per stream if there are fewer
+#: streams than the maximum.
 _MOST_STREAMS, _CYCLES_OF_STREAM = 16 * STREAMS_OF_A_WORD, 64
-#: Minimum number of cycles per stream in which toggles are counted, after the pipeline is full.
+#: Minimum number of cycles per input stream in which toggles are counted, after the pipeline is full.
 _LEAST_COUNTED = 8
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured energy of a dot-product unit or of a warp."""
+    """Measured energy of an instruction on a dot-product unit or on a warp."""
 
     instruction: Instruction
     operands: str
@@ -70,14 +70,14 @@ class MappedUnit:
         self._plan_in_time = Plan.of(self.netlist, cells, glitches=True) if glitches else None
 
     def with_formats(self, formats: tuple[str, ...]) -> "MappedUnit":
-        """Return a dot-product unit with only the given formats, and without block scales. The unit is cached."""
+        """Return a mapped dot-product unit with only the given formats and no block scales. The unit is cached."""
         if formats not in self._others:
             config = replace(self.config, formats=formats, scales=())
             self._others[formats] = MappedUnit(config, self._cells, by_module=self._by_module)
         return self._others[formats]
 
     def run(self, steps: NDArray[np.uint32], *, glitches: bool = False) -> tuple[Activity, NDArray[np.uint8]]:
-        """Simulate streams of steps; return the toggles of all streams together, and the outputs of the unit.
+        """Simulate streams of steps; return the toggle counts over all streams, and the outputs of the unit.
 
         `steps` has one step per stream and cycle, shape (streams, cycles, words), for a multiple of 64 streams. Toggles
         are counted after the pipeline is full; with `glitches`, for which the unit must have been created, glitches are
@@ -99,7 +99,7 @@ class MappedUnit:
         return Activity(simulator.cycles, simulator.toggles), results
 
     def compute(self, steps: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-        """Return the 32-bit results of steps, shape (steps, words), and flags for sums that exceed 32 bits."""
+        """Return 32-bit results of an array of steps, shape (steps, words), and flags of sums that exceed 32 bits."""
         latency, streams = self.config.latency, _in_streams(steps, self.config.latency)
         behind = np.zeros((len(streams), latency, steps.shape[1]), np.uint32)
         _, results = self.run(np.concatenate([streams, behind], axis=1))
@@ -108,7 +108,7 @@ class MappedUnit:
         return d, results[:, _WORD].astype(np.bool_)
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports. `name` names the operands in reports.
+        """Measure the energy of an ``mma`` or ``wgmma`` with formats of the unit; `name` names its operands in reports.
 
         Each tile of the operands is a chain of instructions along K, see :mod:`sptc.synth.energy.operands`; errors are
         those of :func:`~sptc.synth.energy.operands.streamed`.
@@ -136,7 +136,7 @@ class MappedUnit:
         return min(self.config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return how many tiles take about `cycles` cycles. Each tile has a chain of `chain` instructions."""
+        """Return the number of tiles that take about `cycles` cycles; each tile has a chain of `chain` instructions."""
         config = self.config
         outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
         of_tile = chain * outputs * step_count(config, instruction)

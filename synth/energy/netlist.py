@@ -29,7 +29,7 @@ class MappedNetlist:
 
     #: Type of each cell, and the net or the constant that is connected to each of its pins.
     cells: Mapping[str, tuple[str, Mapping[str, Bit]]]
-    #: Nets that are connected to each port of the module, bit by bit.
+    #: Nets that are connected to each input port and to each output port of the module, bit by bit.
     inputs: Mapping[str, list[Bit]]
     outputs: Mapping[str, list[Bit]]
     #: Boxes (instances of modules with netlists of their own), by name.

@@ -1,4 +1,4 @@
-"""Operands for energy measurements, from random distributions or matrices, in the order in which an array uses them."""
+"""Operands for energy measurements, from random distributions or from matrices, as steps of one dot-product unit."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from ...sim.engine.steps import step_words, steps_of
 
 __all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "streamed"]
 
-#: Function from steps, shape (cycles, words), to their 32-bit results and to flags for sums beyond 32 bits.
+#: Function from steps of a unit, shape (cycles, words), to 32-bit results and to flags of sums that exceed 32 bits.
 Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
 #: Share of zeros for each distribution in :mod:`sptc.gpu.distributions` whose other numbers are normally distributed.
 _SHARES = {"normal": 0.0, "half": 0.5, "zeros": 1.0}
@@ -111,9 +111,9 @@ def streamed(
     """Return the steps of the first unit of an array, in the order of their execution, shape (cycles, words).
 
     For every chain and every step along K, the unit computes all of its outputs, row by row. The accumulator of an
-    output is therefore ready before its next step. The operands are as from :func:`drawn`, `compute` is the function of
-    the unit, and the words are those of :func:`~sptc.sim.engine.steps.step_words`. Raise an `Error` if results of unit
-    and golden model differ.
+    output is therefore ready before the next step of this output. The operands are as from :func:`drawn`, `compute` is
+    the function of the unit, and the words are those of :func:`~sptc.sim.engine.steps.step_words`. Raise an `Error` if
+    results of unit and golden model differ.
     """
     words, own = step_words(config), of_one_unit(operands, config)
     c = own.c.astype(np.uint32)

@@ -1,4 +1,4 @@
-"""Simulation plan of a netlist: row numbers of nets, and groups of gates that one numpy operation evaluates."""
+"""Simulation plan of a netlist: array row of each net, and groups of gates that one numpy operation evaluates."""
 
 import re
 from collections import defaultdict
@@ -20,33 +20,33 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Registers:
-    """A group of registers with the same output function, whose outputs have consecutive simulation rows."""
+    """Registers with the same output function, whose outputs are consecutive rows of the array of simulated values."""
 
     compute: Computing  #: Register output as a function of the stored bit (see :func:`~sptc.synth.functions.computing`)
     states: tuple[str, ...]  #: Names of the stored bit and of the inverted bit in the function
-    data: Places  #: Simulation rows of the registers' data inputs
-    outputs: slice  #: Simulation rows of the registers' outputs
+    data: Places  #: Rows of the registers' data inputs in the array of simulated values
+    outputs: slice  #: Rows of the registers' outputs in the array of simulated values
 
 
 @dataclass(frozen=True)
 class Gates:
-    """A group of gates with the same logic function, whose outputs have consecutive simulation rows."""
+    """Gates with the same logic function, whose outputs are consecutive rows of the array of simulated values."""
 
     compute: Computing  #: Gate output as a function of the inputs (see :func:`~sptc.synth.functions.computing`)
-    pins: Mapping[str, Places]  #: Simulation rows of the nets at each input pin of the gates
+    pins: Mapping[str, Places]  #: Rows of the nets at each input pin of the gates, in the array of simulated values
     latest: Places  #: Logic levels of the gates, in ascending order.
-    outputs: slice  #: Simulation rows of the gates' outputs.
+    outputs: slice  #: Rows of the gates' outputs in the array of simulated values
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Simulation plan of a netlist. A simulation row contains the values of one net in all streams."""
+    """Simulation plan of a netlist. A row of the array of simulated values has the values of one net in all streams."""
 
-    rows: Mapping[Bit, int]  #: Simulation row of each net (rows 0 and 1 are the constants)
+    rows: Mapping[Bit, int]  #: Row of each net in the array of simulated values; rows 0 and 1 are the constants
     #: Number of rows for constants, register outputs and input ports. These rows precede the rows of gate outputs.
     sources: int
     registers: tuple[Registers, ...]
-    #: Groups of all gates, in topological order. With `glitches`, there is one group per function.
+    #: Groups of gates, in topological order. With `glitches`, one group contains all gates with the same function.
     gates: tuple[Gates, ...]
     depth: int  #: Number of gates in the longest path
     glitches: bool  #: Whether gates have a delay of one time unit, which causes glitches
@@ -59,8 +59,8 @@ class Plan:
         whose next state is not an input pin.
         """
         levels = levels_of(netlist, cells)
-        # Registers by output function and names of the stored bit; gates by logic level and function, as pairs of the
-        # cell's name and its output net.
+        # `registers`: data net and output net of each register, by output function and names of the stored bit.
+        # `settled`: name and output net of each gate, by logic level (0 with `glitches`) and function.
         registers: dict[tuple[str, tuple[str, ...]], list[tuple[Bit, Bit]]] = defaultdict(list)
         settled: dict[tuple[int, str], list[tuple[str, Bit]]] = defaultdict(list)
         for name, (kind, pins) in netlist.cells.items():
@@ -70,7 +70,7 @@ class Plan:
                     if cell.clock:
                         if cell.data not in pins:
                             raise Error(
-                                f"{cells.library.name} has a register whose data {cell.data!r} is not an input pin"
+                                f"{cells.library.name} has a register whose next state {cell.data!r} is no input pin"
                             )
                         registers[function, cell.states].append((pins[cell.data], net))
                     else:
@@ -106,7 +106,7 @@ class Plan:
 
 
 class _Rows:
-    """Assigns each net a row in the array of simulated values. The constants 0 and 1 have the first rows."""
+    """Assigns a row in the array of simulated values to each net. The first two rows are the constants 0 and 1."""
 
     def __init__(self) -> None:
         self.of: dict[Bit, int] = {"0": 0, "x": 0, "1": 1}

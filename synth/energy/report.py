@@ -15,7 +15,7 @@ from .stages import STAGES
 
 __all__ = ["as_dict", "notes", "table", "write_csv"]
 
-#: Notes below every energy report: what the figures include, and how glitches are counted.
+#: Notes in every energy report. They state what the figures include, and how glitches are counted.
 _NOTES = (
     "fJ per kept product: half of C V^2 of the pins on a net that toggles, and the internal energy of cells by the "
     "library's tables; clock and registers are included, leakage and wires are not; {}"
@@ -64,7 +64,7 @@ def _of_glitches(results: Sequence[Measured]) -> list[str]:
 
 
 def _against_dense(results: Sequence[Measured]) -> list[str]:
-    """Return report lines that compare sparse and dense instructions by energy per kept product, on equal operands."""
+    """Return report lines that compare the energies per kept product of sparse and dense instructions."""
     dense = {_key(result): result for result in results if not result.instruction.sparse}
     lines = []
     for result in results:
@@ -83,7 +83,7 @@ def _what_if(results: Sequence[Measured]) -> list[str]:
     for result in results:
         settled = result.total - (result.glitches or 0.0)
         if result.what_if and settled:
-            lines += ["", f"{result.instruction}, {result.operands}, if"]
+            lines += ["", f"{result.instruction}, {result.operands}: energy per kept product if"]
             for what, taken in result.what_if.items():
                 lines.append(f"  {what}: {'impossible' if taken is None else _changed(taken / settled)}")
     return lines
@@ -124,9 +124,9 @@ def as_dict(results: Sequence[Measured], cells: CellLibrary) -> dict[str, Any]:
 
 
 def write_csv(results: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
-    """Write one CSV row per stage of each measurement: component, action with arguments, and energy.
+    """Write one CSV row per stage of each measurement: component, action with arguments, and energy of the action.
 
-    An action is a kept product of one instruction on one distribution. Estimators such as Accelergy look up its energy.
+    An action is a kept product of one instruction on one distribution. Estimators such as Accelergy look up the energy.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Cycle-by-cycle simulation of a netlist of library cells, with many parallel streams, and with toggle counts.
+"""Cycle-by-cycle simulation of a netlist of library cells, for many input streams in parallel, with toggle counts.
 
 Every net has one bit per stream. Gates of one function that settle at the same time are evaluated in one operation.
 """
@@ -14,18 +14,18 @@ from .plan import Plan
 __all__ = ["STREAMS_OF_A_WORD", "Lanes", "Simulator", "packed", "unpacked"]
 
 STREAMS_OF_A_WORD = 64
-#: Bits of several nets in each stream, packed in words, shape (nets, words).
+#: Values of several nets, shape (nets, words). Each bit of a word belongs to another input stream.
 Lanes = NDArray[np.uint64]
 _ONES = ~np.uint64(0)
 
 
 def packed(bits: NDArray[np.uint8]) -> Lanes:
-    """Pack bits, shape (streams, nets), into the 64-bit words of each net. There are a multiple of 64 streams."""
+    """Pack bits, shape (streams, nets), into 64-bit words, shape (nets, words), for a multiple of 64 streams."""
     return np.packbits(np.ascontiguousarray(bits.T), axis=1, bitorder="little").view(np.uint64)
 
 
 def unpacked(lanes: Lanes) -> NDArray[np.uint8]:
-    """Unpack the 64-bit words of each net to bits, shape (streams, nets)."""
+    """Unpack 64-bit words, shape (nets, words), to bits, shape (streams, nets)."""
     return np.unpackbits(np.ascontiguousarray(lanes).view(np.uint8), axis=1, bitorder="little").T
 
 
@@ -52,7 +52,7 @@ class Simulator:
         return {net: int(self._toggles[row]) for net, row in self._plan.rows.items() if not isinstance(net, str)}
 
     def rows_of(self, nets: Sequence[Bit]) -> NDArray[np.intp]:
-        """Return the simulation rows of nets, for :meth:`put` and :meth:`get`."""
+        """Return the rows of nets in the array of simulated values, for :meth:`put` and :meth:`get`."""
         return np.array([self._plan.rows[net] for net in nets], np.intp)
 
     def begin(self) -> None:
@@ -64,11 +64,11 @@ class Simulator:
             values[group.outputs] = group.compute(dict(zip(group.states, (taken, ~taken), strict=False)), _ONES)
 
     def put(self, rows: NDArray[np.intp], lanes: Lanes) -> None:
-        """Set the values of input nets in all streams."""
+        """Set the values of input nets in all streams; `rows` are from :meth:`rows_of`."""
         self._values[rows] = lanes
 
     def get(self, rows: NDArray[np.intp]) -> Lanes:
-        """Return the values of nets in all streams."""
+        """Return the values of nets in all streams; `rows` are from :meth:`rows_of`."""
         return self._values[rows]
 
     def settle(self, *, counted: bool) -> None:

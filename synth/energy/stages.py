@@ -1,4 +1,4 @@
-"""Assignment of the cells of a netlist to stages of the datapath, by the module names in the names of the cells."""
+"""Assignment of the cells of a netlist to stages of the datapath, by the module names in each cell name."""
 
 import re
 
@@ -16,7 +16,8 @@ _UNIT_STAGES = ("decode", "select", "unpack", "multiply", "align", "reduce", "ro
 #: Stages of a dot-product unit in the order of the data flow.
 STAGES = (INPUTS, _WARP, WARP_REGISTERS, "order", *_UNIT_STAGES)
 _PLACES = re.compile(r"\$flatten((?:\\\w+\.)*)")
-#: Submodules of the multiply stage that are counted in other stages: unpacking of elements, and maximum of exponents.
+#: Submodules of the multiply stage that are counted in another stage: unpacking of elements in stage ``unpack``, and
+#: search for the largest exponent in stage ``align``.
 _INSIDE_MULTIPLY = {
     "unpack_a": "unpack",
     "unpack_b": "unpack",
@@ -29,7 +30,7 @@ _INSIDE_MULTIPLY = {
 
 
 def stage_of(cell: str, *, of_warp: bool = False) -> str:
-    """Return the stage of a combinational cell, which is one of :data:`STAGES`.
+    """Return the stage, one of :data:`STAGES`, to which a combinational cell belongs.
 
     If the netlist was mapped module by module, Yosys ``flatten`` has put the module names in front of the cell name.
     With `of_warp`, the cell is in the logic around the units of a warp. Cells between the stages, and all cells of a

@@ -1,4 +1,4 @@
-"""Energy of a warp: gathering of operands from registers, the array of units, and scattering of results."""
+"""Energy of a warp: gathering operands from registers, the array of dot-product units, and scattering results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ _LANES, _REGISTERS = 32, 4
 
 @dataclass(frozen=True)
 class _Item:
-    """One instruction in all streams: the bits of its operand registers, and the result registers that are expected."""
+    """One instruction in all streams: bits of the operand registers, and expected contents of the result registers."""
 
     payload: NDArray[np.uint8]
     d: NDArray[np.uint32]
@@ -52,7 +52,7 @@ class MappedWarp:
 
     def __init__(self, config: CoreConfig, cells: CellLibrary) -> None:
         if "round" not in config.cuts:
-            raise Error("the energy of a warp needs units with a register behind the rounding (cut round)")
+            raise Error("the energy of a warp can be measured only with a register after rounding (cut round)")
         self._scale = cells.scale
         self.config = config
         self._around: MappedNetlist = mapped(around_units(config, "warp"), cells.library, boxes=[unit_of(TOP)])
@@ -66,7 +66,7 @@ class MappedWarp:
         }
         if not kept.issuperset(self._unit.outputs["result"]):
             raise Error(
-                "the energy of a warp needs units with results from registers, but these results come from gates"
+                "the energy of a warp can be measured only if results of units come from registers, not from gates"
             )
         inside = dict.fromkeys({box.module for box in self._around.boxes.values()}, self._unit)
         self._costs: tuple[Costs, Costs] = (
@@ -83,15 +83,15 @@ class MappedWarp:
         }
 
     def _interval(self, instruction: Instruction) -> int:
-        """Return the interval in cycles between the starts of two instructions."""
+        """Return the interval, in cycles, between the starts of two successive instructions of a warp."""
         return self.config.warp_interval(step_count(self.config, instruction))
 
     def _uncounted(self, instruction: Instruction) -> int:
-        """Return the number of first instructions whose toggles are not counted, because the pipeline is not full."""
+        """Return the number of first instructions, before the pipeline is full, whose toggles are not counted."""
         return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return how many tiles, each with `chain` instructions, take about `cycles` cycles of a dot-product unit."""
+        """Return the number of tiles, each with `chain` instructions, that take a unit about `cycles` cycles."""
         of_instruction = self._interval(instruction) * len(self._around.boxes) * STREAMS_OF_A_WORD
         instructions = self._uncounted(instruction) + -(-cycles // of_instruction)
         return -(-instructions // chain) * STREAMS_OF_A_WORD
@@ -130,7 +130,7 @@ class MappedWarp:
         return Measured(instruction, name, units.cycles, products // units.cycles, stages, toggles, None)
 
     def _run(self, items: list[_Item], uncounted: int) -> tuple[Activity, Activity, list[NDArray[np.uint32]]]:
-        """Return the toggle counts around the units, the toggle counts of all units together, and the results."""
+        """Simulate a warp; return toggle counts around the units, toggle counts summed over all units, and results."""
         boxes = self._around.boxes.values()
         around, units = Simulator(self._plans[0], 1), Simulator(self._plans[1], len(boxes))
         of_boxes = {
@@ -170,17 +170,17 @@ class MappedWarp:
 
 
 def _outside(lanes: Lanes, boxes: int) -> Lanes:
-    """Reorder words: from a row for each net of a box and a column for each box, to a row for each net of every box."""
+    """Convert words from shape (nets of a box, boxes) to shape (boxes times nets of a box, 1)."""
     return lanes.reshape(-1, boxes).T.reshape(-1, 1)
 
 
 def _inside(lanes: Lanes, boxes: int) -> Lanes:
-    """Reorder words: from a row for each net of every box, to a row for each net of a box and a column for each box."""
+    """Convert words from shape (boxes times nets of a box, 1) to shape (nets of a box, boxes)."""
     return np.ascontiguousarray(lanes.reshape(boxes, -1).T)
 
 
 def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperands) -> Iterator[_Item]:
-    """Yield the instructions of all streams in order, one chain after another."""
+    """Yield instructions with the operands of all streams in order, one chain of instructions after another."""
     bits = warp_operands_layout().size
     for first in range(0, len(operands.a) - STREAMS_OF_A_WORD + 1, STREAMS_OF_A_WORD):
         chains = operands.take(slice(first, first + STREAMS_OF_A_WORD))

@@ -1,4 +1,4 @@
-"""Energy that changes of the design would save. The same products are simulated with modified operand streams."""
+"""Energy that design changes would save, from simulations of the same products with modified operand streams."""
 
 from collections.abc import Iterator
 
@@ -22,33 +22,33 @@ _BYTE = 8
 def what_ifs(
     unit: MappedUnit, i: Instruction, arch: str, operands: MatrixOperands
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield design changes, each with the energy per kept product after the change, or None if it is impossible.
+    """Yield changes of the design, each with the energy per kept product after the change; None if impossible.
 
-    The arguments are the unchanged unit and the arguments of its measurement.
+    The arguments are the unchanged unit and the arguments of the measurement of this unit.
     """
     config = unit.config
     steps = streamed(config, i, arch, operands, unit.compute)
     activity, stages = unit.taken(i, steps)
     total = sum(stages.values())
     idle = unit.scale * unit.costs.clock_of_idle(activity) / unit.products(i)
-    yield "the clock of registers that never change is gated", total - idle
+    yield "the clocks of registers that never change are gated", total - idle
     if not i.sparse and i.container_bits >= _BYTE:
         isolated = _isolated(unit, i, steps)
         taken = None if isolated is None else sum(unit.taken(i, isolated)[1].values())
-        yield "where one operand of a product is zero, the other is held", taken
+        yield "an operand that is multiplied by zero keeps its previous value", taken
     of_output = operands.b.shape[1] // i.k * step_count(config, i)
     outputs = len(steps) // (len(operands.a) * of_output)
     ordered = steps.reshape(len(operands.a), -1, outputs, steps.shape[1]).swapaxes(1, 2).reshape(steps.shape)
-    yield "each output takes all of K before the next one", sum(unit.taken(i, ordered)[1].values())
+    yield "the unit computes all of K for an output before the next output", sum(unit.taken(i, ordered)[1].values())
     formats = tuple(dict.fromkeys([i.a.name, i.b.name]))
     if {*formats} != {*config.formats}:
         try:
             alone = unit.with_formats(formats)
-        except ConfigError:  # A configuration with only these formats is invalid, so the change is impossible.
-            yield f"it has no formats but {' and '.join(formats)}", None
+        except ConfigError:  # the configuration with only these `formats` is invalid
+            yield f"the unit supports only {' and '.join(formats)}", None
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
-        yield f"it has no formats but {' and '.join(formats)}", sum(alone.taken(i, steps)[1].values())
+        yield f"the unit supports only {' and '.join(formats)}", sum(alone.taken(i, steps)[1].values())
 
 
 def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32] | None:

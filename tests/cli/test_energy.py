@@ -121,11 +121,11 @@ def test_what_if_and_a_picture(words: list[str], cli: CommandLine) -> None:
     words[words.index("s8")] = "s8,u8"
     operands = ["--operands", "normal,75%", "--what-if"]
     printed = cli.text(*words, SPARSE, DENSE, *operands, "--plot", "energy.svg")
-    held = "where one operand of a product is zero, the other is held"
+    held = "an operand that is multiplied by zero keeps its previous value"
     for text, count in (
-        ("the clock of registers that never change is gated: ", 4),
-        ("each output takes all of K before the next one: ", 4),
-        ("it has no formats but s8: ", 4),
+        ("the clocks of registers that never change are gated: ", 4),
+        ("the unit computes all of K for an output before the next output: ", 4),
+        ("the unit supports only s8: ", 4),
         (f"{held}: ", 2),
     ):
         assert printed.count(text) == count, text

@@ -57,7 +57,7 @@ def test_dense_units_and_units_without_registers(cli: CommandLine) -> None:
 def test_bad_words(cli: CommandLine) -> None:
     cuts = "select, product, multiply, align, tree, reduce, count, normalise, round"
     cli.refuses_each(
-        (["--formats", "s9"], "no point of the grid is a valid configuration; at s9 F=25 32 B mux4 select,"),
+        (["--formats", "s9"], "no point of the grid is a valid configuration; first point, s9 F=25 32 B mux4 select,"),
         (["--orders", "2"], "--orders permutes the ports before mapping to a library: add --liberty FILE"),
         (["--cuts", "add"], f"argument --cuts: must be 'none' or comma-separated words among {cuts}"),
         (["--step-bytes", "0"], "argument --step-bytes: must be an integer of 1 or more, not '0'"),

@@ -1,4 +1,4 @@
-"""In area surveys, parts add up to the whole, and the areas of sparsity, stages and formats are right."""
+"""In area surveys, the areas of parts add up to the whole, and the areas of sparsity, stages and formats are right."""
 
 import json
 from dataclasses import replace

@@ -137,7 +137,7 @@ def test_energy_tables_and_libraries_without_them() -> None:
 
 
 def test_units_conditions_and_ground_pins_of_energies() -> None:
-    """Energies are in pJ, weighted by the share of states in which their condition holds, without ground pins."""
+    """Energies are in pJ, weighted by the share of input states in which their condition holds, without ground pins."""
 
     def arc(values: str, *attributes: str) -> str:
         tables = " ".join(f'{edge}_power (scalar) {{ values ("{values}"); }}' for edge in ("rise", "fall"))
@@ -183,7 +183,7 @@ def test_cells_that_synthesis_does_not_use(library: Library, tmp_path: Path) -> 
 
 
 def test_flip_flops_with_inverted_outputs(library: Library) -> None:
-    """Synthesis uses the smaller flip-flop. If its output is inverted, the area of an inverter (2) counts too."""
+    """Synthesis uses the smaller flip-flop. For an inverting flip-flop, the area of an inverter (2) is added."""
     for area, name in ((13, "NFLOP"), (15, "FLOP")):
         inverting = (
             f'cell (NFLOP) {{ area : {area}; ff (IQ, IQN) {{ next_state : "!D"; clocked_on : "K"; }} '
@@ -199,7 +199,7 @@ def test_hostile_text(library: Library, tmp_path: Path) -> None:
     """Deeply nested or unclosed groups and long expressions are rejected, and cells with 3000 pins are ignored."""
     path = tmp_path / "deep.lib"
     path.write_text("library (x) {" + "a (b) {" * 60_000)
-    with pytest.raises(FileError, match=r"^.*deep\.lib nests groups more than 20 deep$"):
+    with pytest.raises(FileError, match=r"^the groups of .*deep\.lib have more than 20 nesting levels$"):
         Library.read(path)
     path.write_text(library.text.rstrip().removesuffix("}"))
     with pytest.raises(FileError, match=r"^.*deep\.lib is not a liberty file that holds cells$"):

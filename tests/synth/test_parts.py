@@ -1,4 +1,4 @@
-"""The list of a top module's parts has every part once, with its number of instances."""
+"""The list of a top module's parts has every part once, with the number of instances of the part."""
 
 import gc
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A netlist is measured once per recipe. Results are stored completely or not at all. Sweeps keep their order."""
+"""A netlist is measured once per recipe. Results are cached completely or not at all. Sweeps keep their point order."""
 
 import json
 import re
@@ -155,7 +155,7 @@ def test_orders_of_the_ports(library: Library, tmp_path: Path, monkeypatch: pyte
     recipe = Recipe(library=library, orders=3)
     sparse, dense = (point.measurement for point in sweep(grid, recipe))
     netlists = {kind: unit(replace(GRID_CONFIG, sparse=kind)) for kind in (True, False)}
-    monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))  # without the results of the sweep
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))  # an empty cache
     for kind, found in ((True, sparse), (False, dense)):
         runs = [measure(netlists[kind], Recipe(library=library, seed=seed)) for seed in (1, 2, 3)]
         assert [one.figures for one in found.orders] == [run.figures for run in runs]

@@ -34,7 +34,7 @@ def test_gates_and_chains(library: Library) -> None:
     poor = Library("poor.lib", "\n".join(line for line in library.text.splitlines() if "NAND2" not in line))
     measurement = measure(chain(1), Recipe(library=poor))
     assert Recipe(library=poor).amounts == ("area",)
-    assert measurement.amounts == {"area": 11.0}  # instead of a NAND2: two inverters, a NOR2 and an inverter
+    assert measurement.amounts == {"area": 11.0}  # a NAND is made of three inverters and a NOR2
     assert measurement.longest == 300.0
 
 
@@ -86,7 +86,7 @@ def test_cells_that_the_library_lacks(library: Library, registered: Netlist) -> 
 
 
 def test_the_published_recipe(library: Library) -> None:
-    """Yosys runs these commands in this order. Otherwise, areas would not be comparable with published areas."""
+    """The Yosys commands of a recipe and their order are fixed, so that areas are comparable with published areas."""
     script = Recipe(library=library, combinational=True).script(nands(1)).splitlines()
     assert script == [
         "read_rtlil netlist.il", "attrmap -remove init", "hierarchy -top top", "proc", "flatten", "opt -full",
@@ -101,7 +101,7 @@ def test_the_published_recipe(library: Library) -> None:
 
 
 def test_least_area(library: Library, least: CoreConfig) -> None:
-    """ABC's mapper for the least area finds a smaller and slower unit than its mapper for the least delay."""
+    """ABC's mapper for the least area finds a smaller and slower unit than ABC's mapper for the least delay."""
     fast, small = (measure(unit(least), Recipe(library=library, least_area=area)) for area in (False, True))
     assert small.amounts["area"] < fast.amounts["area"]
     assert fast.longest is not None

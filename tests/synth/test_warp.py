@@ -1,4 +1,4 @@
-"""A small mapped warp has the golden model's results, and its units take the same energy as a single unit."""
+"""A small mapped warp has the golden model's results. Units in the warp take the same energy as a separate unit."""
 
 from functools import cache
 
@@ -62,7 +62,7 @@ def test_results_from_gates_are_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
     unit = MappedNetlist(cells, {"step": [0], "clk": [2]}, {"result": [1]})
     around = MappedNetlist({}, {}, {})
     monkeypatch.setattr("sptc.synth.energy.warp.mapped", lambda netlist, library, boxes=(): around if boxes else unit)
-    with pytest.raises(Error, match="come from gates"):
+    with pytest.raises(Error, match="not from gates"):
         MappedWarp(CONFIG, CELLS)
 
 
@@ -75,5 +75,5 @@ def test_too_few_tiles() -> None:
 
 
 def test_a_datapath_without_a_register_behind_the_rounding() -> None:
-    with pytest.raises(Error, match="with a register behind the rounding"):
+    with pytest.raises(Error, match="only with a register after rounding"):
         MappedWarp(CoreConfig(name="none", formats=("s8",), step_bytes=16, cuts=()), CELLS)

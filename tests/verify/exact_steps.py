@@ -13,7 +13,7 @@ from sptc.verify.trace import OutputTrace, Product, Step, Term
 
 @lru_cache(maxsize=1 << 18)
 def fields_of(code: int, fmt: Format) -> tuple[int, int, int] | float:
-    """Return signed significand, exponent of its last bit and exponent of a code; for infinities and NaN, the float."""
+    """Return signed significand, exponent of the last bit and exponent of a code; for Inf and NaN, return the float."""
     top = (1 << fmt.exponent_bits) - 1
     fraction, field = code & (1 << fmt.fraction_bits) - 1, code >> fmt.fraction_bits & top
     negative = bool(fmt.signed and code >> fmt.fraction_bits + fmt.exponent_bits & 1)
@@ -37,7 +37,7 @@ def widened(code: int, fmt: Format) -> tuple[int, int, int] | float:
 
 
 def truncated(significand: int, places: int) -> int:
-    """Return a number shifted left by `places` bits. A negative `places` shifts right, and truncates toward zero."""
+    """Return a significand shifted left by `places` bits. Negative `places` shift right, and truncate toward zero."""
     magnitude = abs(significand) << places if places >= 0 else abs(significand) >> -places
     return -magnitude if significand < 0 else magnitude
 
@@ -67,7 +67,7 @@ def code_of(value: float, bits: int) -> int:
 
 
 def check_product(product: Product, i: Instruction, emulated: bool) -> tuple[int, int, int] | float:
-    """Check a traced product against its codes. Return its fields as :func:`fields_of` does."""
+    """Check a traced product against the codes of both factors. Return its fields in the form of :func:`fields_of`."""
     if i.a.is_integer:
         values = []
         for code, fmt in ((product.a, i.a), (product.b, i.b)):
@@ -102,7 +102,7 @@ def check_term(term: Term, number: tuple[int, int, int], e_max: int, bits: int, 
 
 
 def check_selected(product: Product, i: Instruction, b: np.ndarray) -> None:
-    """Check that the row or rows of B that the trace states as selected contain the multiplied element."""
+    """Check that the multiplied element of B is in the row, or in the two rows, that the trace states as selected."""
     if product.selected == "none":
         assert product.b == 0
     elif product.selected.isdigit():
@@ -154,7 +154,7 @@ def check_float_step(step: Step, i: Instruction, arch: str, scales: list[tuple[f
 
 
 def scales_of(step: Step, i: Instruction, operands: MatrixOperands, place: tuple[int, int, int]) -> list:
-    """Return, for each group of a step, significand and exponent of the product of its two block scales."""
+    """Return, for each group of products of a step, significand and exponent of the product of the two block scales."""
     if i.scale_format is None:
         return []
     tile, row, column = place

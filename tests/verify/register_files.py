@@ -87,7 +87,7 @@ def contents(path: Path) -> dict[str, np.ndarray]:
 
 
 def refusal(path: Path) -> str:
-    """Return the error of reading a file, without the file name. The message must be one line with this name first."""
+    """Return the error message of reading a file, without the file name at its start. The message must be one line."""
     with pytest.raises(sptc.Error) as caught:
         read(path)
     assert type(caught.value) is sptc.FileError

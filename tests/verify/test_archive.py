@@ -32,7 +32,7 @@ def test_every_missing_key(text: str, tmp_path: Path, rng: Random) -> None:
         others = {name: value for name, value in whole.items() if name != key}
         np.savez(tmp_path / "lacking.npz", **others)
         assert (
-            samples.refusal(tmp_path / "lacking.npz") == f" lacks the key '{key}'; it holds {', '.join(sorted(others))}"
+            samples.refusal(tmp_path / "lacking.npz") == f" lacks the key '{key}'; present: {', '.join(sorted(others))}"
         )
     written = {*required, "D", "arch", "metadata"}
     if text.startswith("tcgen05"):
@@ -92,7 +92,7 @@ DEFECTS: list[Defect] = [
     (TCGEN05, "smem", lambda s: s[1:], r"different numbers of cases \(tmem 3, smem 2, D 3\)$"),
     (PAIR, "D", lambda d: d.repeat(2, 1), r"different numbers of cases \(tmem 3, smem 3, D 6\)$"),
     (TCGEN05, "tmem", lambda t: t[:0], "holds no cases$"),
-    (TCGEN05, "enable_input_d", lambda f: 2, r"enable_input_d must be 0 or 1, not int64 of shape \(\): 2$"),
+    (TCGEN05, "enable_input_d", lambda f: 2, r"enable_input_d must be 0 or 1, not int64 of shape \(\) with value 2$"),
     (TCGEN05, "enable_input_d", str, "enable_input_d must be 0 or 1, not <U"),
 ]  # fmt: skip
 
@@ -131,7 +131,7 @@ def archive(path: Path, name: str, data: bytes) -> None:
         file.writestr(name, data)
 
 
-#: Function that makes an invalid file from a valid one, and part of the message. `test_reading` damages archives.
+#: Function that makes an invalid file from a valid one, and part of the error message.
 NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
     (lambda path, _: None, "does not exist"),
     (lambda path, _: path.mkdir(), UNREADABLE),

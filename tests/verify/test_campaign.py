@@ -138,7 +138,7 @@ def test_a_campaign_that_hardly_began_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run ends when its time is over. The fake clock advances a second before every shard."""
+    """A campaign ends when its time is over. The test's clock advances by a second before every shard."""
     seconds = itertools.count()
     monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     record = Record(Plan(seed=7, architectures=("sm_90",), tiles=2), None, sample=False)

@@ -1,4 +1,4 @@
-"""Conformance packs distinguish the model from models with one other rule, and name such a model by its results."""
+"""Conformance packs distinguish the right model from wrong models, and identify a wrong model by its results."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ from sptc.verify.register_file import RegisterFile
 from sptc.verify.replay import replay
 from sptc.verify.tensor_memory_file import TensorMemoryFile
 
-#: Instructions of every method and family. Together they have every kind of neighbour of the model.
+#: Instructions of every method and family, with architectures. Every kind of wrong model (neighbour) occurs among them.
 FUSED = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 SUBJECTS = [
     (FUSED, "sm_80"),
@@ -139,7 +139,7 @@ def test_a_neighbour_that_is_the_right_model_is_not_counted(monkeypatch: pytest.
 
 
 Members = dict[str, np.ndarray]
-#: Function that changes the arrays of a pack, and part of the message.
+#: Function that changes the arrays of a conformance pack, and part of the error message.
 CHANGES: list[tuple[Callable[[Members], Members], str]] = [
     (lambda m: {key: m[key][:-1] for key in "ABCDE"}, "was changed"),
     (lambda m: {"A": with_first(m["A"], int(m["A"][0, 0, 0]) ^ 1 << 14)}, "D in the pack of .* is not the result"),
@@ -148,7 +148,7 @@ CHANGES: list[tuple[Callable[[Members], Members], str]] = [
     (lambda m: {"conformance": with_another_digest(str(m["conformance"]))}, "was changed"),
     (lambda m: {"A": m["A"][:, :, :-1]}, "a of mma.sp.* must be|a must be"),
     (lambda m: {"selector": np.array(7)}, "selector"),
-    (lambda m: {"conformance": np.array("[]")}, "must contain the integers seed"),
+    (lambda m: {"conformance": np.array("[]")}, "must contain the integers 'seed'"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Directed tiles have legal metadata, and a few of them reach bins that random tiles miss."""
+"""Directed tiles have legal metadata, and a few directed tiles reach coverage bins that random tiles miss."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def of_one_step(config: CoreConfig) -> list[Instruction]:
 
 
 def sampled(config: CoreConfig, steps: np.ndarray, coverage: StepCoverage) -> None:
-    """Sample the coverage of steps. Their results are the flags of undefined nibbles and D = 0."""
+    """Sample the coverage of steps whose results are assumed to be D = 0 and the flags of undefined nibbles."""
     reader = StepReader(config)
     words = reader.control_words(steps)
     for word in np.unique(words):
@@ -84,7 +84,7 @@ TINY = replace(PRESETS["tiny"], formats=("f16",))
 
 
 def test_an_engine_shows_every_batch(rng: Random) -> None:
-    """An engine reports every batch of steps to the innermost observer only."""
+    """A simulation engine reports every batch of steps only to the innermost observer."""
     engine = Engine(TINY, "amaranth")
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     drawn = directed_matrices(i, rng, 1)

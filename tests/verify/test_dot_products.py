@@ -1,4 +1,4 @@
-"""The models reproduce the shipped dot products that others recorded on GPUs, and invalid archives are rejected."""
+"""The models reproduce shipped dot products that other projects recorded on GPUs, and reject invalid archives."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ from sptc.verify.replay import replay
 
 SHIPPED, WORDS = shipped_dot_products()
 SETS = read(SHIPPED)
-#: For each architecture with recorded dot products: an architecture of a neighbouring GPU generation.
+#: For each architecture with recorded dot products: an architecture of another GPU generation with other numerics.
 NEIGHBOURS = {"sm_80": "sm_90", "sm_86": "sm_90", "sm_89": "sm_90", "sm_90": "sm_89", "sm_100": "sm_89"}
 
 
@@ -75,14 +75,14 @@ ARRAYS["d"] = np.array([0x41000000, 0x41000000, 0x40000000], np.uint32)
 
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 BAD: list[tuple[Any, dict[str, np.ndarray], str]] = [
-    ("[", ARRAYS, r"the key sets is not JSON$"),
-    ("[]", ARRAYS, r"sets must be a JSON list of objects$"),
+    ("[", ARRAYS, r"the key 'sets' is not JSON$"),
+    ("[]", ARRAYS, r"'sets' must be a JSON list of objects$"),
     ([ROW | {"gpu": 3}], ARRAYS, r"set 0 must have a string for the key 'gpu'$"),
     ([ROW | {"a": "x"}], ARRAYS, r"lacks the key 'x'"),
     ([ROW | {"instruction": SPARSE}], ARRAYS, r"do not fit together: a \(3, 8\)"),
     ([ROW | {"instruction": SPARSE}], ARRAYS | {"a": np.zeros((3, 16), np.uint16), "b": np.zeros((3, 32), np.uint16)},
      r"set 0 must have a string for the key 'nibbles'$"),
-    ([ROW], ARRAYS | {"a": ARRAYS["a"].astype(np.uint8)}, r"a must be uint16 codes with 2 axes"),
+    ([ROW], ARRAYS | {"a": ARRAYS["a"].astype(np.uint8)}, r"a must be an array of uint16 codes with 2 axes"),
     ([ROW], ARRAYS | {name: np.zeros((3, 17), np.uint16) for name in "ab"}, r"do not fit together: a \(3"),
     ([ROW], ARRAYS | {"c": np.zeros(2, np.uint32)}, r"do not fit together"),
 ]  # fmt: skip

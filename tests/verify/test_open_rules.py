@@ -1,4 +1,4 @@
-"""One rule explains each difference between public models of Blackwell, and all models have both values of the rule."""
+"""Each difference between public models of Blackwell follows from one rule. Model and RTL support both variants."""
 
 import json
 from dataclasses import replace

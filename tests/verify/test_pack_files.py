@@ -64,7 +64,7 @@ def test_wider_tiles_keep_their_first_columns(rng: np.random.Generator) -> None:
 
 
 def test_packs_exist_for_every_instruction() -> None:
-    """A pack can be made for every mma and wgmma, and for every opcode, M and type of tcgen05 with the smallest N."""
+    """A pack can be made for every mma and wgmma, and for every opcode, M and type of tcgen05, with the smallest N."""
     subjects = {arch: list(every_subject(arch)) for arch in ARCHITECTURES}
     plain = [(i, arch) for i in every_instruction() for arch in i.architectures]
     assert sum(not subject.opcode for each in subjects.values() for subject in each) == len(plain)

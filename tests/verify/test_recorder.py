@@ -1,4 +1,4 @@
-"""The script that records results of a GPU runs on an emulated GPU, whose planted faults are recognised."""
+"""The script that records GPU results runs on an emulated GPU, and the results reveal faults of the emulated GPU."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ INTEGER = "tcgen05.mma.cta_group::1.kind::i8 (m128n8k32.satfinite.s32.s8.s8)"
 WARP = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 PAIR = "tcgen05.mma.sp.cta_group::2.kind::mxf8f6f4.block_scale (m256n16k64.f32.e4m3.e4m3.ue8m0)"
 STATIONARY = "tcgen05.mma.ws.sp.cta_group::1.kind::i8 (m128n64k64.s32.u8.s8)"
-#: Twenty faults: an instruction, and the neighbour of its model whose results the emulated GPU returns.
+#: Twenty injected faults: an instruction, and the wrong model (neighbour) whose results the emulated GPU returns.
 PLANTED = [
     *((NVFP4, name) for name in ("sums of four products truncated under ue4m3 scales", "F = 34", "F = 36", "L = 32",
                                  "rounding RNE-f32", "scales of A ignored", "scales of B ignored",
@@ -51,7 +51,7 @@ assert len({*PLANTED}) == 20
 
 
 def neighbour(name: str) -> SimpleNamespace:
-    """Return a back end with the results of a named neighbour: the golden model with one parameter changed."""
+    """Return a back end with the results of a named neighbour: the golden model with one changed parameter."""
 
     def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         [model] = [each for each in neighbours_of(instruction, arch) if each.name == name]
@@ -62,7 +62,7 @@ def neighbour(name: str) -> SimpleNamespace:
 
 @dataclass
 class Device:
-    """Emulated GPU that executes the PTX kernels of the script with this package's interpreter."""
+    """Emulated GPU that executes the PTX kernels of the recording script with this package's interpreter."""
 
     backend: object
     arch: str = "sm_100"
@@ -150,10 +150,10 @@ def test_failing_kernels_and_invalid_records(files: Files, tmp_path: Path, capsy
         module.record(module.PACK, Device(None, capability="9.0"))
     results = module.record(module.PACK, Device("golden"))
     for change, message in (
-        ({"format": "x"}, "is no record of a GPU"),
-        ({"rows": 3}, "rows is missing or has the wrong type"),
+        ({"format": "x"}, "is no record of GPU results"),
+        ({"rows": 3}, "'rows' is missing or has the wrong type"),
         ({"target": "sm_75"}, "the target 'sm_75' is unknown"),
-        ({"rows": []}, "the record has no row, or a row has no name or selector"),
+        ({"rows": []}, "the list 'rows' is empty, or one of its entries lacks 'name' or 'selector'"),
         ({"seed": 1}, "are those of another version of sptc"),
         ({"rows": [results["rows"][0] | {"d": "AAAA"}]}, "the recorded results of .* are damaged"),
         ({"rows": [results["rows"][0] | {"sha256": "0"}]}, "the recorded results of .* are damaged"),
@@ -181,7 +181,7 @@ def test_the_file_needs_python_and_numpy_alone() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("name", ["sm_100", "sm_103", "sm_110", "sm_121"])
 def test_the_assembler_accepts_every_kernel(tmp_path: Path, name: str) -> None:
-    """The assembler accepts all kernels for sm_100, and those with one pair of types of A and B for other targets."""
+    """The assembler accepts all kernels for sm_100, and kernels with one pair of types of A and B for other targets."""
     rows = {replace(row.subject.instruction, a=None, b=None) if name != "sm_100" else row: row for row in rows_of(name)}
     for row in rows.values():
         subject, rng = row.subject, np.random.default_rng(0)

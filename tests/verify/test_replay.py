@@ -37,7 +37,7 @@ def recording(text: str, cases: int, rng: Random, *, any_nibble: bool = False) -
 
 
 def flipped(file: Any, *places: tuple[int, ...]) -> Any:
-    """Return a file with flipped bits of D, at (case, thread, register, bit) or at (case, CTA, lane, column, bit)."""
+    """Return a file in which bits of D are flipped: (case, thread, register, bit) or (case, CTA, lane, column, bit)."""
     d = file.d.copy()
     words = d if isinstance(file, RegisterFile) else d.reshape(file.cases, -1, 128, 512)
     for *place, bit in places:
@@ -74,7 +74,8 @@ def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
     assert (outcome.first.case, outcome.first.row, outcome.first.column) == (1, 9, 0)
 
 
-#: Bits inverted in recording, back end and golden model; reference of the mismatch in a file with D and without D.
+#: Masks of the bits inverted in D as recorded, as computed by the back end, and by the golden model; then the expected
+#: reference of the mismatch for a file with D and for a file without D.
 DISAGREEMENTS = [
     (0, 0, 0, None, None), (1, 0, 0, "recorded", None), (0, 1, 0, "recorded", "golden model"),
     (0, 0, 1, "golden model", "golden model"), (1, 1, 0, "golden model", "golden model"),
@@ -133,7 +134,7 @@ def test_the_hardware_computes_tiles_of_several_blocks(rng: Random, monkeypatch:
 
 
 def test_a_limit_draws_distinct_tiles(tmp_path: Path, rng: Random) -> None:
-    """A replay with a limit runs distinct tiles. Tile i has 2**i wrong outputs, so their sum shows which tiles ran."""
+    """A replay with a limit runs distinct tiles. Tile i has 2**i wrong outputs, so the total shows which tiles ran."""
     file, marked = recording(F32, 7, rng), tmp_path / "marked.npz"
     registers = [(thread, register) for thread in range(32) for register in range(4)]
     places = [(case, *place, 0) for case in range(7) for place in registers[: 1 << case]]
@@ -205,7 +206,7 @@ def test_a_change_beside_d_is_found(tmp_path: Path, rng: Random) -> None:
     for text, place in (
         (TCGEN05, (1, 0, 5, 17, 3)),  # a column far from D
         (TCGEN05, (1, 0, 127, 256 + 16, 31)),  # the first column after D
-        (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # the unused half of a word with an f16 of D
+        (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # the unused half of a word that holds an f16 of D
         (PAIR, (1, 1, 5, 511, 0)),
         (SHIFTED, (1, 0, 5, 64 + 7, 9)),  # a column of A, which the instruction shifts by one lane
     ):

@@ -1,4 +1,4 @@
-"""Mismatches are shrunk, tiles distinguish neighbours of a model, and neighbours marked as equal are equal."""
+"""Mismatches are reduced to few operands, tiles reveal wrong models, and models marked as equivalent are equivalent."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Gener
     calls = 0
 
     def fails(candidate: RegisterFile) -> bool:
-        """Return True if four elements are nonzero and the nibble of row 3, chunk 1 equals that of `file`."""
+        """Return True if four chosen elements are nonzero and the nibble of row 3, chunk 1 equals that of `file`."""
         nonlocal calls
         calls += 1
         o = matrices_of(candidate)
@@ -61,7 +61,7 @@ def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Gener
     assert np.argwhere(o.a).tolist() == [[0, 3, 1], [0, 3, 4]]
     assert np.argwhere(o.b).tolist() == [[0, 2, 5]]
     assert np.argwhere(o.c).tolist() == [[0, 3, 5]]
-    assert np.count_nonzero(small.b) == (1 if small.a is not None else 3)  # 3: shared memory holds A and B
+    assert np.count_nonzero(small.b) == (1 if small.a is not None else 3)  # 3 if shared memory holds A and B
     if i.sparse:
         nibbles = o.nibbles[0]
         assert nibbles[3, 1] == unpack_nibbles(file.e, i, 0)[0, 3, 1]
@@ -138,7 +138,7 @@ def test_recordings_determine_e_zero(monkeypatch: pytest.MonkeyPatch) -> None:
             file = read(path)
             reaches = (file.instruction.a.name, file.instruction.d.name) in REACHING
             assert (file.run("golden") == file.d).all() == (by == 0 or not reaches), (path.name, by)
-    # Exponents of fp8 products exceed e_zero, so of wgmma with fp8, only e5m2 times e5m2 was recorded.
+    # Exponents of fp8 products exceed e_zero. Therefore, e5m2 times e5m2 is the only wgmma with fp8 that was recorded.
     expected = {
         _names(i)
         for i in every_instruction()
@@ -158,7 +158,7 @@ def test_tiles_have_two_products_at_most(rng: np.random.Generator) -> None:
 
 
 EVERY = chain(every_instruction(), *map(instructions_of, every_opcode()))
-#: Every instruction and architecture. Of instructions that differ only in N, or only in M above 64, one is kept.
+#: Every instruction with every architecture. Among instructions that differ only in N or in M above 64, one is kept.
 FORMS = [*dict.fromkeys((replace(i, n=8, m=min(i.m, 64)), arch) for i in EVERY for arch in i.architectures)]
 
 
@@ -191,7 +191,7 @@ def test_limits_of_the_reasons() -> None:
     higher = replace(p, zero_exponent=p.zero_exponent + 1)
     assert "exponent of -126" in same_floor(f16, p, higher)
     assert same_floor(bf16, p, higher) == ""
-    # 25 bits below an exponent of -119 do not cover a subnormal accumulator.
+    # The 25 bits below an exponent of -119 do not include all bits of a subnormal accumulator.
     assert same_floor(f16, replace(p, zero_exponent=-120), replace(p, zero_exponent=-119)) == ""
     half = replace(p, step=8)
     assert same_steps(f16, p, half) == ""

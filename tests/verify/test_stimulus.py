@@ -20,7 +20,7 @@ Random = np.random.Generator
 
 
 def values(codes: np.ndarray, fmt: Format) -> np.ndarray:
-    """Return the values of codes, which are the low bits of unsigned integers. The package's decoder is not used."""
+    """Return the values of float codes (low bits of unsigned integers), computed without the package's decoder."""
     dtype = np.dtype(DTYPES[fmt.name])
     with np.errstate(invalid="ignore"):  # signalling NaNs become quiet NaNs
         return (codes.astype(f"u{dtype.itemsize}") << fmt.ignored_low_bits).view(dtype).astype(float)
@@ -30,7 +30,7 @@ def architecture_of(i: Instruction) -> str:
     return "sm_90" if "sm_90" in i.architectures else "sm_120"
 
 
-#: One instruction for every combination of type of A, `.sp` variant, kind and block scales.
+#: One instruction for every combination of type of A, sparsity, kind and block scales.
 KINDS = [*{(i.a, i.sparse, i.kind, i.scale_size, i.scale_format): i for i in every_instruction("mma")}.values()]
 SPARSE = [instruction for instruction in KINDS if instruction.sparse]
 

@@ -58,7 +58,7 @@ def mid(i: Instruction, rng: np.random.Generator) -> Given:
 
 
 def tiles_of(i: Instruction, arch: str, rng: np.random.Generator) -> MatrixOperands:
-    """Return tiles of every distribution, including directed tiles and tiles with any nibbles."""
+    """Return tiles of every distribution, including directed tiles and tiles with undefined nibbles."""
     narrow = replace(i, n=8)
     return joined([*draw_candidates(narrow, numerics(i, arch), rng, 1)]).matrices
 
@@ -75,7 +75,7 @@ def test_every_field_follows_from_codes(name: str, rng: np.random.Generator) -> 
         check_trace(found, i, arch, operands, place)
 
 
-#: The datapath of ampere with few formats, which Amaranth's simulator builds in a second.
+#: The datapath preset `ampere` with few formats, so that Amaranth's simulator is built in a second.
 SMALL = replace(PRESETS["ampere"], name="traced", formats=("f16", "s8", "u8"))
 
 
@@ -217,7 +217,7 @@ WHOLE, HALF = (parse(f"mma.sync.aligned.m16n8k{k}.row.col.f16.f16.f16.f16") for 
 
 
 def output_of(rng: np.random.Generator, special: int | None) -> MatrixOperands:
-    """Return the operands of one output. If `special` is given, this element of the 32 of A and B is Inf or NaN."""
+    """Return the operands of one output; if given, `special` is the index among all 32 elements of an Inf or a NaN."""
     a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 7, shape) for shape in ((1, 1, 16), (1, 16, 1)))
     if special is not None:
         (b if special & 16 else a).flat[special & 15] = rng.choice([np.inf, np.nan])
@@ -227,7 +227,7 @@ def output_of(rng: np.random.Generator, special: int | None) -> MatrixOperands:
 
 @pytest.mark.parametrize("specials", [(None, None), (3, 18, 12)], ids=["finite", "special"])
 def test_every_accumulator(specials: tuple[int | None, ...], rng: np.random.Generator) -> None:
-    """Step 0 can explain D exactly if step 1, computed as m16n8k8 of sm_80, gives D for one of 65,536 accumulators."""
+    """Step 0 can explain D if and only if step 1, m16n8k8 of sm_80, gives D for at least one of 65,536 accumulators."""
     every = np.arange(1 << 16).astype(np.uint16).reshape(1, 1, -1)
     firsts = set()
     for special in specials:

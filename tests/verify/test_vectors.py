@@ -1,4 +1,4 @@
-"""The operands of written vectors give the written results, at every level, in every format, for all families."""
+"""The operands in files of test vectors give the results in these files, at every level, in every file format."""
 
 import hashlib
 import json
@@ -124,7 +124,7 @@ def test_distributions_alternate() -> None:
 def agrees(
     config: CoreConfig, i: Instruction, arch: str, tiles: int, rng: np.random.Generator, simulator: Any, most: int = 0
 ) -> bool:
-    """Return True if a simulated row gives the written results of random steps with any nibbles."""
+    """Return True if a simulated row computes the expected results of random steps, including undefined nibbles."""
     given = draw_tiles(i, drawn_distributions(i, None), "all", tiles, rng)
     parameters = datapath_numerics(config, i, arch)
     taken, expected = step_vectors(config, i, parameters, given.matrices, "row")
@@ -174,7 +174,7 @@ def test_steps_of_a_custom_datapath(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("preset", ["ampere", "hopper", "blackwell", "tiny"])
 def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> None:
-    """Vectors of a unit equal vectors of a row after the metadata decoder, also with 3:1 multiplexers."""
+    """Input vectors of a unit equal those of a row after metadata decoding, also with 3:1 multiplexers."""
     config = PRESETS[preset]
     arch = {"ampere": "sm_80", "tiny": "sm_80", "hopper": "sm_90", "blackwell": "sm_120"}[preset]
     stage = MetadataStage(config)
@@ -294,7 +294,7 @@ def test_bad_requests_are_refused_and_leave_nothing(tmp_path: Path) -> None:
           "config": PRESETS["hopper"]}, "with other instructions"),
         ({"text": "mma.sp.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "level": "unit", "config": TINY},
          "does not support the formats"),
-        ({"level": "unit", "config": replace(TINY, alignment_bits=30)}, "keeps at most 26 bits"),
+        ({"level": "unit", "config": replace(TINY, alignment_bits=30)}, "supports at most 26 alignment bits"),
         ({"level": "unit", "config": replace(TINY, step_bytes=24)}, "steps of 16 or 32 bytes, not 24"),
     ):  # fmt: skip
         with pytest.raises(Error) as caught:
