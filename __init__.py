@@ -4,9 +4,10 @@
 :func:`tcgen05_mma` on tensor memory and shared memory; :func:`ldmatrix` and :func:`stmatrix` move matrices between
 shared memory and registers. :func:`pack` places matrices in the registers and memories from which an instruction reads
 its operands, :func:`unpack` reads them back, :func:`save` and :func:`load` store operands in files, and
-:func:`random_metadata` draws legal metadata. :func:`gemm` multiplies whole matrices, :func:`identify` infers from its
-result how a kernel summed the products, and :func:`diagnose` finds out why a result differs. :func:`run_kernel` runs a
-compiled kernel. :func:`evidence` returns whether the numerics of an instruction are measured or modelled, and
+:func:`random_metadata` draws legal metadata. :func:`gemm` multiplies whole matrices, :func:`identify` infers from the
+result of a kernel how the kernel summed the products, and :func:`diagnose` finds the error of a kernel whose result is
+wrong. :func:`run_kernel` runs a compiled kernel on the models of its instructions.
+:func:`evidence` returns whether the numerics of an instruction are measured or modelled, and
 :func:`numerics` returns these numerics. :class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad
 input raises an :class:`Error`.
 """
@@ -79,8 +80,8 @@ if TYPE_CHECKING:
     from .kernels.launch import run_kernel as run_kernel
     from .tensors.compressed import Compressed as Compressed
 
-#: Modules of this package that are imported on first use, so that `import sptc` is fast. The package `gemm` is callable
-#: as a function.
+#: Public names that are imported on first use, so that `import sptc` is fast. Key: name. Value: module, and member of
+#: the module (empty if the name stands for the module). The package `gemm` is callable as a function.
 _LATER = {
     "gemm": (".gemm", ""),
     "diagnose": (".gemm.identify", "diagnose"),

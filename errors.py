@@ -34,7 +34,7 @@ class InstructionError(Error):
 
 
 class KernelError(Error):
-    """Error in a kernel: it cannot be read or executed, or violates a PTX rule. Most messages name the line."""
+    """Error of a PTX kernel that cannot be read or executed, or violates a PTX rule. Most messages name the line."""
 
     @property
     def line(self) -> int | None:
@@ -44,19 +44,19 @@ class KernelError(Error):
 
 
 class OperandError(Error):
-    """Error in an operand: it is missing, superfluous, or of the wrong shape, type or range."""
+    """Error of an operand that is missing, superfluous, or of the wrong shape, type or range."""
 
 
 class OrderError(Error):
-    """Error in the order of ``wgmma`` calls, which leaves the result undefined by PTX."""
+    """Error in the order of ``wgmma`` calls: PTX leaves the result undefined for this order."""
 
 
 class BackendError(Error):
-    """Error of a back end or tool: it does not exist, is not installed on this machine, or fails."""
+    """Error of a back end or tool that does not exist, is not installed on this machine, or fails."""
 
 
 class FileError(Error):
-    """Error in a file or folder: it cannot be read or written, or has the wrong content."""
+    """Error of a file or folder that cannot be read or written, or has the wrong content."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class NibblePlace:
     """Position of a metadata nibble in the matrix, and in the register or tensor memory that holds the nibble."""
 
     batch: tuple[int, ...]  #: Index of the nibble along the leading (batch) axes, or empty if there is no batch
-    #: Row of A and chunk of the nibble within that row.
+    #: Row of A that the nibble describes, and index of the nibble's chunk (part of K) within the row.
     row: int
     chunk: int
     #: `lane`: thread whose metadata register holds the nibble, or lane of tensor memory. `low_bit`: lowest bit of the
@@ -107,16 +107,16 @@ class MetadataError(Error):
         super().__init__(f"undefined metadata at {place}: nibble 0b{nibble:04b} breaks the {rule} rule, {meaning}")
 
     def __reduce__(self) -> tuple[type["MetadataError"], tuple[object, ...]]:
-        """Return how to rebuild the error from its fields, so that a worker process can send it to its parent."""
+        """Return how `pickle` rebuilds the error, so that a worker process can send the error to its parent process."""
         return MetadataError, (self._place, self.nibble, self.rule, self.meaning)
 
     def at(self, batch: tuple[int, ...]) -> "MetadataError":
-        """Return a copy of the error whose nibble has the batch index `batch`."""
+        """Return a copy of the error, with `batch` as the batch index of the nibble."""
         return MetadataError(replace(self._place, batch=batch), self.nibble, self.rule, self.meaning)
 
 
 def shown(value: object) -> str:
-    """Return the text of any value for an error message: one line of at most about 100 characters."""
+    """Return any value as text for an error message: one line of at most about 100 characters."""
     try:
         text = _SHORT.repr(value)
     except Exception:  # Python cannot convert the value to text: `__repr__` fails, or an integer has too many digits.

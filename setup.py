@@ -69,5 +69,5 @@ class BuildWheel(bdist_wheel):
 setup(
     distclass=Package,
     cmdclass={"build_py": BuildPython, "bdist_wheel": BuildWheel},
-    setup_requires=["numpy"] if WITH_LIBRARY else [],  # the generator of the C++ header needs numpy
+    setup_requires=["numpy"] if WITH_LIBRARY else [],  # the program that generates the C++ header needs numpy
 )

@@ -43,7 +43,7 @@ def add_parser(commands: Commands) -> None:
         type=positive,
         metavar="MHZ",
         help="with --place: add pipeline registers one at a time, the most effective first, until the unit reaches "
-        "this frequency; exit status 1 if it does not",
+        "this frequency; exit status 1 if the unit does not reach it",
     )
     parser.add_argument("--report", type=Path, metavar="FILE.json", help="with --place: write the report of nextpnr")
     switch(parser, "--unit-only", "measure only the unit, neither the dense unit of the same size nor the array")
@@ -55,13 +55,13 @@ def add_parser(commands: Commands) -> None:
         help="also measure the parts of this top module: its arrays, operand fetch and control",
     )
     top.add_argument(
-        "--warpgroup", dest="top", action="store_const", const="warpgroup", help="the same as --top warpgroup"
+        "--warpgroup", dest="top", action="store_const", const="warpgroup", help="short form of --top warpgroup"
     )
     switch(parser, "--by-format", "also measure the area that each format adds to the unit", dest="format")
     text = "replace the pipeline registers of the unit by wires; do not measure the array"
     add(parser, "combinational", help=text)
     switch(parser, "--least-area", "map to the cells of a library for the least area instead of the least delay")
-    switch(parser, "--clock-gating", "gate the clock of registers with an enable by clock gates of the library")
+    switch(parser, "--clock-gating", "gate the clocks of registers that have an enable by clock gates of the library")
     switch(parser, "--full-adders", "also map the unit with the library's full-adder cells")
     add(parser, "orders")
     add(parser, "plot", help="draw the area of the stages or of the array parts (extra: area)")
@@ -114,7 +114,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check_placing(options: argparse.Namespace) -> None:
-    """Raise an `Error` if an option needs ``--place``, which is missing, or cannot be combined with ``--place``."""
+    """Raise an `Error` for an option that needs a missing ``--place``, or that cannot be combined with ``--place``."""
     if not options.place:
         for name in ("for_frequency", "report"):
             if getattr(options, name) is not None:
@@ -131,7 +131,7 @@ def _check_placing(options: argparse.Namespace) -> None:
 
 
 def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Recipe") -> int:
-    """Search for pipeline cuts that reach the frequency of ``--for-frequency``, and print all cuts that were tried."""
+    """Search for pipeline registers with which the unit reaches ``--for-frequency``, and print all attempts."""
     from ..synth.frequency import choices_as_dict, choices_for, choices_table, fastest
 
     target = options.for_frequency

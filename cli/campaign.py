@@ -1,4 +1,4 @@
-"""``sptc campaign``: compare RTL and golden model on seeded random shards, up to a limit of time, outputs or shards."""
+"""``sptc campaign``: compare RTL and golden model on shards (groups of seeded random tiles), up to a given limit."""
 
 import argparse
 import secrets
@@ -42,7 +42,7 @@ def add_parser(commands: Commands) -> None:
         "shards cover every pair of formats of every datapath. Back ends warp, warpgroup and tcgen05 compute the "
         "instructions that these top-level modules execute. Each pass takes the next instruction and operand "
         "distribution of each pair. Without a limit, the campaign ends when every instruction and distribution has "
-        "been used once. At the first mismatch, stop and write a register file with one tile that shows it.",
+        "been used once. At the first mismatch, stop and write a register file with one tile that has a mismatch.",
     )
     add(parser, "arch", nargs="+", default=[], help="architectures to test (default: all)")
     add(
@@ -72,10 +72,10 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
     limit = parser.add_mutually_exclusive_group()
     limit.add_argument("--seconds", type=positive, metavar="S", help="start no new shard after S seconds of this run")
     limit.add_argument(
-        "--outputs", type=integer(1), metavar="N", help="stop after N outputs, including those of earlier runs"
+        "--outputs", type=integer(1), metavar="N", help="stop after N outputs, including outputs of earlier runs"
     )
     limit.add_argument(
-        "--shards", type=integer(1), metavar="N", help="stop after N shards, including those of earlier runs"
+        "--shards", type=integer(1), metavar="N", help="stop after N shards, including shards of earlier runs"
     )
     limit.add_argument("--only", type=integer(0), metavar="INDEX", help="run only the shard with this index")
     add(parser, "tiles", default=DEFAULT_TILES, help="number of random tiles per shard (default %(default)s)")
@@ -121,7 +121,7 @@ def common(options: argparse.Namespace) -> dict[str, Any]:
 def conduct(
     options: argparse.Namespace, plan: Plan, command: Sequence[str], chosen: Sequence[str]
 ) -> tuple[int, Record]:
-    """Run a campaign and print its result; return the exit status and the record, even if the run was interrupted.
+    """Run a campaign and print its result. Return the exit status and the record, also of an interrupted campaign.
 
     The options are those of :func:`add_limits`, and `coverage`: whether to sample functional coverage. The seed of
     `plan` is replaced by ``--seed``, else by the seed of the resumed campaign, else by a random seed. `command` has the
@@ -144,7 +144,7 @@ def conduct(
 
 
 class _Run:
-    """One run of a campaign command: executes the campaign and prints its result."""
+    """One run of a command for campaigns, which executes the campaign and prints the result."""
 
     def __init__(
         self, options: argparse.Namespace, record: Record, command: Sequence[str], chosen: Sequence[str]
@@ -183,7 +183,7 @@ class _Run:
         return status
 
     def _contradicted(self) -> list[str]:
-        """Return the names of coverage bins that were hit although they are declared unreachable.
+        """Return the names of coverage bins that were hit although the bins are declared unreachable.
 
         A hit of an unreachable bin fails the campaign even if no shard has a mismatch.
         """
@@ -282,7 +282,7 @@ class _Run:
         return result
 
     def _text(self) -> str:
-        """Return the verdict, the first mismatch, unreachable bins that were hit, and, if ``--verbose``, the table."""
+        """Return the result of the campaign as text; ``--verbose`` adds a table with a line per pair of formats."""
         contradicted = self._contradicted()
         lines = [self._verdict(len(contradicted)), *self._mismatch_as_text()]
         lines += [f"coverage bin hit, but declared unreachable: {name}" for name in contradicted]

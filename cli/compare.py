@@ -1,4 +1,4 @@
-"""``sptc compare``: compare the values of the tensors of two files, which may have different formats."""
+"""``sptc compare``: compare the values of the tensors of two files, whose file formats may differ."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _verdict(rows: list[dict[str, Any]], differing: list[dict[str, Any]], missing: list[str]) -> str:
-    """Return one sentence on how many elements differ, and how many tensors are in only one of the files."""
+    """Return one sentence on how many elements differ, and how many tensors are in only one of the two files."""
     elements, tensors = counted(sum(row["elements"] for row in rows), "element"), counted(len(rows), "tensor")
     parts = [f"all {elements} of {tensors} equal"] if rows else []
     if differing:
@@ -73,7 +73,7 @@ def _verdict(rows: list[dict[str, Any]], differing: list[dict[str, Any]], missin
 def _pairs(
     left: _Tensors, right: _Tensors, options: argparse.Namespace
 ) -> tuple[list[tuple[str, Callable[[], NDArray], Callable[[], NDArray]]], list[str]]:
-    """Return the pairs of tensors to compare, and the names of tensors that only one of the files has."""
+    """Return the pairs of tensors to compare, and the names of tensors that only one of the two files has."""
     if options.tensor is None and options.other_tensor is None and len(left) == len(right) == 1:
         ((name, first),), (second,) = left.items(), right.values()
         return [(name, first, second)], []
@@ -92,7 +92,7 @@ def _pairs(
 
 
 def _key(tensors: _Tensors, name: str) -> str | None:
-    """Return the name under which a file stores a tensor, with or without `.weight`; None if it has no such tensor."""
+    """Return the name (with or without `.weight`) of a tensor in a file; None if the file has no such tensor."""
     names = (name, f"{name}.weight", name.removesuffix(".weight"))
     return next((one for one in names if one in tensors), None)
 

@@ -17,8 +17,8 @@ def add_parser(commands: Commands) -> None:
         "completion",
         help="print a completion script for bash, zsh or fish",
         description="Print a script with which a shell completes commands, options, choices and files. "
-        'bash: eval "$(sptc completion bash)" in ~/.bashrc; zsh: write it to a file _sptc in a folder of $fpath; '
-        "fish: write it to ~/.config/fish/completions/sptc.fish.",
+        'bash: eval "$(sptc completion bash)" in ~/.bashrc; zsh: write the script to a file _sptc in a folder of '
+        "$fpath; fish: write the script to ~/.config/fish/completions/sptc.fish.",
     )
     command.add_argument("shell", choices=_SHELLS, help="shell for which the script is written")
     command.set_defaults(execute=_execute)

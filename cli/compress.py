@@ -1,4 +1,4 @@
-"""``sptc compress``: convert matrices to structured-sparse files in software formats, and back."""
+"""``sptc compress``: convert matrices to structured-sparse files in the formats of software libraries, and back."""
 
 import argparse
 from pathlib import Path
@@ -85,11 +85,14 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     add(
         layout,
         "instruction",
-        help="format ptx: instruction whose registers hold the matrix (default: the largest mma.sp)",
+        help="with format ptx: instruction whose registers hold the matrix (default: the largest mma.sp)",
     )
-    add(layout, "selector", help="format ptx: sparsity selector (default 0)")
+    add(layout, "selector", help="with format ptx: sparsity selector (default 0)")
     layout.add_argument(
-        "--tile-k", type=integer(1), metavar="K", help="format cutlass3-sm90: K of a tile, in elements (default 128)"
+        "--tile-k",
+        type=integer(1),
+        metavar="K",
+        help="with format cutlass3-sm90: K of a tile, in elements (default 128)",
     )
     layout.add_argument(
         "--scale-layout",

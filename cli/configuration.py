@@ -27,7 +27,7 @@ _TYPE_NAMES: dict[Any, str] = {
 
 #: Fields of a datapath configuration that have an option of the same name.
 _CHANGES = ("formats", "scales", "step_bytes", "alignment_bits", "fp8_alignment_bits", "mux", "rows", "columns", "cuts")
-#: Attributes of the parsed options that the options of :func:`add_datapath` set.
+#: Attributes of the parsed command line that the options of :func:`add_datapath` set.
 DATAPATH_OPTIONS = ("preset", "config", *_CHANGES, "products", "dense")
 
 
@@ -60,8 +60,8 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     add(group, "alignment", dest="alignment_bits", note=note)
     add(group, "fp8_alignment", dest="fp8_alignment_bits", help="alignment bits of 8-bit floats, at most --alignment")
     add(group, "mux")
-    group.add_argument("--rows", type=integer(1), metavar="N", help="rows of units in the array")
-    group.add_argument("--columns", type=integer(1), metavar="N", help="columns of units in the array")
+    group.add_argument("--rows", type=integer(1), metavar="N", help="number of rows of units in the array")
+    group.add_argument("--columns", type=integer(1), metavar="N", help="number of columns of units in the array")
     add(group, "cuts")
     switch(group, "--dense", "support only a dense A: remove the logic for a sparse A")
     parser.set_defaults(default_preset=default)
@@ -135,7 +135,7 @@ def read_configuration(path: Path) -> CoreConfig:
             raise FileError(f"{path}: {name} must be {_TYPE_NAMES[known[name].type]}, not {json.dumps(value)}")
     if not NAME.fullmatch(values["name"]):
         raise FileError(
-            f"{path}: name must be a letter or underscore and up to 63 letters, digits, underscores and hyphens, "
+            f"{path}: name must be a letter or underscore and then up to 63 letters, digits, underscores and hyphens, "
             f"not {json.dumps(values['name'])}"
         )
     arguments: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in values.items()}
@@ -152,7 +152,7 @@ def _fits(value: object, expected: object) -> bool:
 
 
 def orders_of(options: argparse.Namespace) -> int:
-    """Return the number of port orders of ``--orders``; raise an `Error` if there are several but no ``--liberty``."""
+    """Return the number of port orders that ``--orders`` gives; several orders without ``--liberty`` are an `Error`."""
     if options.orders > 1 and not options.liberty:
         raise Error("--orders permutes the ports before mapping to a library: add --liberty FILE")
     return int(options.orders)

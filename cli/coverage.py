@@ -57,7 +57,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _verdict(counts: Mapping[str, int]) -> str:
-    """Return one sentence on the missing bins, and on bins that were hit although they are declared unreachable."""
+    """Return one sentence on missing bins, and on bins that were hit although the bins are declared unreachable."""
     missing, bins = counts["reachable"] - counts["reached"], counted(counts["reachable"], "reachable bin")
     hit = f"{missing:,} of {bins} missing" if missing else f"all {bins} were hit"
     return hit + (f"; {counts['contradicted']:,} hit although declared unreachable" if counts["contradicted"] else "")

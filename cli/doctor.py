@@ -1,4 +1,4 @@
-"""``sptc doctor``: list installed and missing packages, and the command that installs the missing ones."""
+"""``sptc doctor``: list installed and missing packages, and the command that installs the missing packages."""
 
 import argparse
 import os
@@ -148,7 +148,7 @@ def _text(report: Mapping[str, Any]) -> str:
         location = f"{tool['version']} ({tool['path']})" if tool["path"] else "not on the PATH"
         lines.append(f"{name:<9} {location}; {tool['note']}")
     size = f"{cache['files']} files, {cache['bytes'] / 1e6:.1f} MB"
-    access = "" if cache["writable"] else "; it cannot be written: name another folder in SPTC_CACHE"
+    access = "" if cache["writable"] else "; this folder cannot be written: name another folder in SPTC_CACHE"
     return "\n".join([*lines, f"cache     {cache['folder']}: {size}{access}"])
 
 

@@ -1,4 +1,4 @@
-"""``sptc energy``: report the energy per kept product for each stage, instruction and operand distribution."""
+"""``sptc energy``: report the energy per product of a stored element of A, by stage, instruction and operands."""
 
 import argparse
 import tempfile
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
-#: Default instructions: a sparse instruction, and the dense instruction that it is compared with.
+#: Default instructions: a sparse instruction, and a dense instruction for comparison.
 _INSTRUCTIONS = (
     "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
@@ -158,11 +158,11 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace, config: CoreConfig) -> None:
-    """Raise an `Error` if the datapath cannot be measured, or an option needs another ``--top``."""
+    """Raise an `Error` if the energy of the datapath cannot be measured, or an option needs another ``--top``."""
     if config.step_bytes % _WHOLE_STEP:
         raise Error(
-            f"energy is measured only for steps of a multiple of {_WHOLE_STEP} bytes of A, not {config.step_bytes}: "
-            "change --step-bytes or --products"
+            f"the energy of steps with {config.step_bytes} bytes of stored A cannot be measured, only of steps with a "
+            f"multiple of {_WHOLE_STEP} bytes: change --step-bytes or --products"
         )
     if options.top == "warp":
         config.require_warp()
@@ -178,7 +178,7 @@ def _measured(
     cases: list[tuple[Instruction, str]],
     progress: Callable[[int, int], None],
 ) -> list["Measured"]:
-    """Map the chosen top module to cells, and measure the energy of each instruction with each set of operands."""
+    """Map the top module that ``--top`` names to cells, and measure each pair of an instruction and operands."""
     from ..synth.energy.measure import MappedUnit
     from ..synth.energy.warp import MappedWarp
     from ..synth.energy.what_if import what_ifs
@@ -244,7 +244,7 @@ def _operand_names(options: argparse.Namespace) -> list[str]:
 def _operands(
     options: argparse.Namespace, instruction: Instruction, name: str, tiles: Callable[[int], int]
 ) -> MatrixOperands:
-    """Return the operands that :func:`_operand_names` names `name`, for ``tiles(n)`` chains of n instructions each."""
+    """Return the operands for ``tiles(n)`` chains of n instructions: the matrices in files, or distribution `name`."""
     from ..synth.energy.operands import CHAIN, cut, drawn
 
     rng = np.random.default_rng(options.seed)

@@ -1,4 +1,4 @@
-"""Example commands, printed below the help text of each command and listed on the site. A test runs all of them."""
+"""Example commands, printed below the help text of each command and listed on the site. A test runs each example."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 __all__ = ["EXAMPLES", "add_examples", "commands"]
 
 _SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-#: Key: command. Value: its examples. Earlier examples write the files that later examples read.
+#: Key: command. Value: examples of the command. Earlier examples write the files that later examples read.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "run": ("sptc run --backend golden --limit 1 --junit results.xml",),
     "campaign": ("sptc campaign --preset ampere --shards 12 --tiles 4 --seed 1 --coverage --state campaign",),

@@ -1,4 +1,4 @@
-"""``sptc explain``: print operand layout and numerics of an instruction, or the meaning of a metadata nibble."""
+"""``sptc explain``: print operand layout and numerics of an instruction, or explain a descriptor or metadata nibble."""
 
 import argparse
 import re

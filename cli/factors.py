@@ -26,7 +26,7 @@ __all__ = [
 
 #: List of the file types from which a matrix can be read, for help texts.
 _READABLE = ".npy, .npz, .safetensors, .pt (weights of PyTorch), or a file that `sptc compress` wrote"
-#: Help texts of the options for block scales and group scales; each option names a file.
+#: Help texts of the options that name a file of block scales or group scales.
 SCALE_FILES = {
     "block_scale_a": "block scales of A, M x blocks along K: ue8m0 or ue4m3 numbers, codes (uint8), or floats",
     "block_scale_b": "block scales of B, N x blocks along K",
@@ -78,7 +78,7 @@ def _formats(word: str) -> str:
 
 
 def scale_words(options: argparse.Namespace) -> dict[str, Any]:
-    """Return block scales and group scales as keyword arguments; their files are read into arrays."""
+    """Return block scales and group scales as keyword arguments; the files that options name are read into arrays."""
     paths = {name: getattr(options, name) for name in SCALE_FILES}
     return {name: path and read_factor(path) for name, path in paths.items()}
 
@@ -90,12 +90,12 @@ def factors(options: argparse.Namespace) -> dict[str, Any]:
         for name in "aby"
     }
     if options.transpose_b and isinstance(matrices["b"], np.ndarray):
-        matrices["b"] = matrices["b"].T  # a compressed B is stored as N x K already
+        matrices["b"] = matrices["b"].T  # a compressed B needs no transposition, since files store it as N x K
     return matrices
 
 
 def sources(options: argparse.Namespace) -> tuple[Source, Source]:
-    """Return the files and tensors of A and B."""
+    """Return the sources of A and B: the file of each matrix, and the name of its tensor in the file."""
     return (
         Source(str(options.a.resolve()), options.a_tensor, option="--a-tensor"),
         Source(str(options.b.resolve()), options.b_tensor, options.transpose_b, "--b-tensor"),
@@ -103,7 +103,7 @@ def sources(options: argparse.Namespace) -> tuple[Source, Source]:
 
 
 def add_scalings(parser: argparse.ArgumentParser, epilogue: str) -> None:
-    """Add the options of block scales and group scales, and of the epilogue, whose group has the title `epilogue`."""
+    """Add the options for block scales, for group scales, and, in a group with title `epilogue`, for the epilogue."""
     group = parser.add_argument_group("scales along K")
     for name, meaning in SCALE_FILES.items():
         group.add_argument(flag(name), type=Path, metavar="FILE", help=meaning)
@@ -118,7 +118,7 @@ def add_scalings(parser: argparse.ArgumentParser, epilogue: str) -> None:
 
 
 def epilogue_words(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the epilogue as keyword arguments; its files are read into arrays."""
+    """Return the options of the epilogue as keyword arguments; the files that options name are read into arrays."""
     paths = {name: getattr(options, name) for name in EPILOGUE_FILES}
     words = {name: getattr(options, name) for name in ("alpha", "beta", "relu")}
     return {**words, **{name: path and read_factor(path) for name, path in paths.items()}}

@@ -66,9 +66,9 @@ def add_parser(commands: Commands) -> None:
         "same command resumes an interrupted product.",
         epilog="Matrices hold numbers or codes. Numbers are rounded to the format. Codes are integers as wide as the "
         "format's container; codes of tf32 are float32, whose low bits are dropped. Numbers are divided by scales "
-        "first if the format has block scales, or if it is an integer format and the numbers are not integers. The "
-        "epilogue then applies to sums in scaled units. --c without --beta sets the first accumulator. Errors include "
-        "the epilogue and the last rounding. Without an epilogue, errors are in the units of A and B.",
+        "first if the format has block scales, or if the format is an integer format and the numbers are not integers. "
+        "The epilogue then applies to sums in scaled units. --c without --beta sets the first accumulator. Errors "
+        "include the epilogue and the last rounding. Without an epilogue, errors are in the units of A and B.",
     )
     _add_matrices(parser)
     _add_way(parser)
@@ -271,7 +271,7 @@ def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]
     """Return all options that affect the result, by name; only a product with equal options can be resumed."""
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
     values = {name: getattr(options, name) for name in (*names, *NUMERICS, "compare_dense", "alpha", "beta", "relu")}
-    # Convert the method of summation to JSON values, as the folder stores them.
+    # Convert the method of summation to JSON values, since the folder of the product stores JSON.
     stored_way: dict[str, Any] = json.loads(json.dumps(asdict(way)))
     return {"version": __version__, **stored_way, **dict.fromkeys((*EPILOGUE_FILES, *SCALE_FILES)), **files, **values}
 

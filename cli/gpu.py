@@ -47,7 +47,8 @@ def add_parser(commands: Commands) -> None:
         help="compare GPU and golden model on random operands until a limit or a mismatch",
         description="Compare the GPU with the golden model on seeded random shards. The shards cover every sparse and "
         "dense instruction of the GPU, wgmma with every N, and every operand distribution. Some shards draw all "
-        "sixteen metadata nibbles. At the first mismatch, stop and write a register file with one tile that shows it.",
+        "sixteen metadata nibbles. At the first mismatch, stop and write a register file with one tile that has a "
+        "mismatch.",
     )
     switch(verify, "--rtl", "also compare the compiled RTL")
     add_limits(verify)

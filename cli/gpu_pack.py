@@ -1,4 +1,4 @@
-"""``sptc gpu pack`` and ``sptc gpu judge``: write a script that records a GPU without sptc, and check its results."""
+"""``sptc gpu pack`` and ``judge``: write a script that records a GPU without sptc, and check the script's results."""
 
 import argparse
 from pathlib import Path
@@ -21,7 +21,8 @@ def add_actions(actions: Commands) -> None:
         "pack",
         help="write a script that records a GPU on a machine without sptc",
         description="Write a Python file with the conformance packs of all instructions of a GPU. The Python file "
-        "needs a GPU driver and numpy. It runs the packs and writes their results, at most 5 MB, for `sptc gpu judge`.",
+        "needs a GPU driver and numpy. The file runs the packs and writes their results (at most 5 MB) for `sptc gpu "
+        "judge`.",
     )
     add(pack, "instruction", nargs="+", default=[], help="instructions to run (default: all that the target has)")
     pack.add_argument("--arch", required=True, choices=sorted(TARGETS), metavar="ARCH", help="target, e.g. sm_100")
@@ -56,7 +57,7 @@ def _pack(options: argparse.Namespace) -> int:
 
 
 def _chosen(name: str, seed: int, rows: list[Row], jobs: int | None) -> list[Pack]:
-    """Return the conformance pack of each row, for a target and a seed; several processes choose the cases."""
+    """Return the conformance pack of each row (instruction and selector); several processes choose the test cases."""
     tasks = {f"row {number}, {row.subject.name}": (row, name, seed) for number, row in enumerate(rows)}
     return in_parallel("pack", Row.choose, tasks, jobs)
 
@@ -98,8 +99,8 @@ def _verdict(row: RowJudgement) -> str:
         return f"the results are those of a model with {', or with '.join(row.explained_by)}"
     judgement = row.judgement
     return (
-        f"{judgement.differing} of {judgement.outputs} outputs differ, and {judgement.beside} words outside D; nearest "
-        f"model: {judgement.nearest or 'the right model'}, which gives {judgement.explained} of the outputs"
+        f"{judgement.differing} of {judgement.outputs} outputs of D and {judgement.beside} words outside D differ; "
+        f"nearest model: {judgement.nearest or 'the right model'}, which gives {judgement.explained} of the outputs"
     )
 
 

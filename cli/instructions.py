@@ -66,7 +66,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _named(text: str) -> Subject | None:
-    """Return the instruction with a full name; None for words, and for an opcode of ``tcgen05`` without types."""
+    """Return the instruction whose full name is `text`; None for search words, and for ``tcgen05`` without types."""
     try:
         subject = subject_named(text)
     except InstructionError:

@@ -1,4 +1,4 @@
-"""``sptc``: run the chosen subcommand; exit status 0, 1 (mismatch), 2 (bad input) or 70 (defect of sptc)."""
+"""``sptc``: run the subcommand on the command line; exit status 0, 1 (mismatch), 2 (bad input) or 70 (defect)."""
 
 import argparse
 import errno
@@ -73,9 +73,9 @@ def _hint(message: str) -> str:
 
 #: Global option that shows the traceback of an unexpected error.
 _DEBUG = "--debug"
-#: Options, of any command, that name a file to write.
+#: Names of the options, of all commands, whose value is the path of a file to write.
 _OUTPUTS = ("output", "plot", "svg", "csv", "junit", "report", "waves", "datapath", "sv_package")
-#: Error numbers that mean that standard output cannot be written.
+#: Error numbers (errno) that report that standard output cannot be written.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: Maximum length of a message in characters.
 _LONGEST = 2_000
@@ -92,17 +92,17 @@ _GROUPS = {
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Help formatter that lists the commands in groups; `titles` gives the title of the group that a command begins."""
+    """Help formatter that lists the commands in groups; `titles` maps the first command of a group to its title."""
 
     def __init__(self, prog: str, *, titles: Mapping[str, str], **words: Any) -> None:
         super().__init__(prog, **words)
         self._titles = titles
-        self._action_max_length = 4 + len("instructions")  # wide enough that each command takes one line
+        self._action_max_length = 4 + len("instructions")  # wide enough for a command and its help on one line
 
     def _format_action(self, action: argparse.Action) -> str:
         text = super()._format_action(action)
         if isinstance(action, argparse._SubParsersAction):
-            return text.partition("\n\n")[2]  # without argparse's heading line COMMAND
+            return text.partition("\n\n")[2]  # drop argparse's heading line COMMAND
         title = self._titles.get(action.dest)
         return f"\n  {title}:\n{text}" if title else text
 
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit status is 0 if all results agree, 1 for a mismatch, 2 for bad input or output that cannot be written, 70
     for a defect of this program, 130 if interrupted, and 141 if the reader of standard output closed the pipe.
     """
-    if sys.stdout is None:  # otherwise the next opened file would get descriptor 1, and output would overwrite it
+    if sys.stdout is None:  # do not run: the next opened file would get descriptor 1, and output would overwrite it
         print("sptc: standard output is closed", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -229,6 +229,6 @@ def _defect(command: str, error: Exception, words: Sequence[str]) -> int:
 
 
 def _discard_output() -> None:
-    """Redirect standard output to the null device, so that the interpreter can flush it without error at exit."""
+    """Redirect standard output to the null device, so that Python can flush standard output without error at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

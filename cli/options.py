@@ -37,7 +37,7 @@ __all__ = [
 
 #: Type of the set of subcommands to which each module adds the parser of its command.
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
-#: Upper bounds of the number of processes, and of all other integers: semaphores and numpy seeds take a C integer.
+#: Upper bounds of integer options: 1024 for a number of processes, else 2**63 - 1, since numpy takes C integers.
 _MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
 _DIGITS = 30
 #: Upper bounds of the number of K tiles in a slice and of the number of slices, larger than any matrix needs.
@@ -61,7 +61,7 @@ def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
     """Return an argument type that accepts integers from `least` to `most`."""
 
     def read(word: str) -> int:
-        # Python refuses to parse thousands of digits; a truncated number still exceeds any bound.
+        # Python refuses to parse thousands of digits. The first 30 digits of a longer number still exceed any bound.
         value = int(word[:_DIGITS]) if word.removeprefix("-").isdecimal() else least - 1
         if value < least:
             raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, not {shown(word)}")
@@ -89,7 +89,7 @@ def positive(word: str) -> float:
 
 
 def split(word: str) -> int | tuple[int, ...]:
-    """Parse ``--split-k``: the number of slices of K, or a comma-separated list of the K tiles in each slice."""
+    """Parse ``--split-k``: the number of slices of K, or comma-separated numbers of K tiles in each slice."""
     first, *others = (integer(1, _MOST_TILES)(part) for part in word.split(",", _MOST_SLICES))
     return (first, *others) if others else first
 
@@ -100,7 +100,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def _cuts(text: str) -> tuple[str, ...]:
-    """Parse comma-separated pipeline cuts, or the word ``none``."""
+    """Parse comma-separated pipeline cuts (positions of pipeline registers), or the word ``none``."""
     chosen = () if text == "none" else words(text)
     for word in chosen:
         if word not in CUTS:
@@ -116,7 +116,7 @@ def _switch(text: str) -> dict[str, Any]:
 
 #: Keyword arguments of ``add_argument`` for each shared option.
 _SHARED: dict[str, dict[str, Any]] = {
-    # Output
+    # Options for output
     "json": _switch("print one JSON object and nothing else"),
     "verbose": _switch("also print the results in detail"),
     "output": {"type": Path, "metavar": "FILE", "help": "file to write; - is standard output"},
@@ -129,7 +129,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "default": Theme.AUTO.value,
         "help": "colours of a block diagram; auto follows the viewer's system (default %(default)s)",
     },
-    # Execution
+    # Options for the execution of a command
     "jobs": {
         "type": integer(1, _MOST_PROCESSES),
         "metavar": "N",
@@ -139,7 +139,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "seed": {"type": integer(0), "metavar": "N", "help": "seed of the random numbers"},
     "tiles": {"type": integer(1), "metavar": "N", "help": "number of random tiles"},
     "backend": {"help": "back end that computes the results"},
-    # Instructions
+    # Options that choose instructions and their operands
     "arch": {
         "type": architecture,
         "metavar": "ARCH",
@@ -155,7 +155,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "choices": tuple(NIBBLES),
         "help": "metadata nibbles to draw: legal (default), legal and 0x0 for empty chunks (software), or all sixteen",
     },
-    # Datapaths
+    # Options that describe a datapath or its synthesis
     "preset": {"choices": PRESETS, "help": "preset of the datapath; `sptc presets` lists all"},
     "formats": {"type": words, "metavar": "LIST", "help": "comma-separated element formats, e.g. f16,e4m3"},
     "alignment": {"type": integer(0), "metavar": "F", "help": "alignment bits: bits kept below the largest exponent"},
@@ -164,7 +164,11 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "F",
         "help": "alignment bits of 8-bit floats, if the datapath does not convert them to f16",
     },
-    "products": {"type": integer(1), "metavar": "N", "help": "number of kept products that are added in one step"},
+    "products": {
+        "type": integer(1),
+        "metavar": "N",
+        "help": "number of kept products (products of stored elements of A) that are added in one step",
+    },
     "step_bytes": {"type": integer(1), "metavar": "N", "help": "bytes of stored A per unit and cycle"},
     "top": {"help": "module of the datapath"},
     "mux": {"choices": MUXES, "help": "implementation of the operand multiplexers of the units"},
@@ -190,7 +194,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "with --liberty: measure with the ports in N orders, and report medians and scatter (default 1)",
     },
     "combinational": _switch("replace the pipeline registers of the unit by wires"),
-    # Matrices
+    # Options for matrices
     "tensor": {"metavar": "NAME", "help": "tensor to read from FILE, if FILE holds several"},
     "format": {"choices": FORMATS, "help": "number format"},
     "prune": _switch("keep the largest magnitudes in each chunk of A and set the others to zero"),
@@ -237,7 +241,7 @@ NUMERICS = {
 def add_numerics(parser: argparse.ArgumentParser) -> None:
     """Add the options for changed numerics parameters, which :func:`changed_numerics` reads."""
     group = parser.add_argument_group(
-        "other numerics than those of the architecture",
+        "numerics that differ from those of the architecture",
         "Compute the results of a datapath with other parameters. Only back ends golden and native support these "
         "options.",
     )
@@ -254,7 +258,7 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
 def changed_numerics(options: argparse.Namespace, instruction: Instruction | None, arch: str) -> dict[str, Any]:
     """Return the changed numerics parameters as keyword arguments of :meth:`~sptc.isa.numerics.Numerics.replace`.
 
-    Raise an `OperandError` if the instruction is not known or not affected by an option, or a value is not accepted.
+    Raise an `OperandError` if `instruction` is None, an option does not affect it, or a value is not accepted.
     """
     named = {name: value for name in NUMERICS if (value := getattr(options, name)) is not None}
     if not named:

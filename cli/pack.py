@@ -1,4 +1,4 @@
-"""``sptc pack`` and ``judge``: write conformance packs, which reveal wrong models; check the results of a model."""
+"""``sptc pack`` and ``judge``: write conformance packs (test cases that reveal wrong models), and check results."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ __all__ = ["ALL", "RESULTS", "add_parser", "architecture_or_all", "judge_results
 
 #: Word that stands for all instructions or all architectures on the command line.
 ALL = "all"
-#: Help text of the argument for the file of results.
+#: Help text of the argument that names a file with the results of a model.
 RESULTS = (
     "computed D in C order: .npz with key D, JSON list of integers or of hexadecimal strings, or text with one 32-bit "
     "hexadecimal word per line"
@@ -59,7 +59,7 @@ def add_parser(commands: Commands) -> None:
         "judge",
         help="check the results of another model for a conformance pack",
         description="Compare the results that another model computed for a conformance pack with the expected results. "
-        "If they differ, print the first difference and the models with one wrong parameter or rule that give these "
+        "If results differ, print the first difference and the models with one wrong parameter or rule that give these "
         "results. Exit status 0: all results are right. 1: a result differs.",
     )
     judge_parser.add_argument("pack", type=Path, metavar="PACK.npz", help="conformance pack that `sptc pack` wrote")
@@ -69,7 +69,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def judge_results(options: argparse.Namespace, path: Path) -> int:
-    """Compare results with the conformance pack at `path`, print the verdict and return the exit status."""
+    """Compare a model's results with the conformance pack at `path`, print the verdict and return the exit status."""
     pack = read_pack(path)
     assert pack.file.d is not None
     judgement = judge(pack, read_results(options.results, pack.file.d.shape))
@@ -110,7 +110,7 @@ def _subjects(instructions: Sequence[str], architectures: Sequence[str] | None) 
     """Yield the instruction and the architecture of each conformance pack to write."""
     if ALL in instructions:
         if len(instructions) > 1:
-            raise InstructionError("'all' already includes every instruction: leave out the others")
+            raise InstructionError("'all' already includes every instruction: leave out all other instructions")
         for arch in architectures or ARCHITECTURES:
             for subject in every_subject(arch):
                 yield subject.name, same_numerics(arch)

@@ -14,11 +14,11 @@ from ..infra.pools import cores, local_pool
 
 __all__ = ["bar", "in_parallel", "progress_bar", "searching"]
 
-#: Interval in seconds at which a bar is drawn anew, even if no unit of work is finished.
+#: Interval in seconds at which a progress bar is redrawn, even if no unit of work is finished.
 _INTERVAL = 1.0
 #: Least interval in seconds between two lines of progress if standard error is not a terminal.
 _LINE_INTERVAL = 5.0
-#: Seconds after which a search prints its first line, and seconds between its further lines.
+#: Seconds after which a search prints its first line of progress, and seconds between two further lines.
 _FIRST_LINE, _NEXT_LINES = 3.0, 60.0
 _T = TypeVar("_T")
 
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 class _MovingBar(tqdm):  # type: ignore[misc]
     """Progress bar that updates the elapsed time even while a single unit of work takes long.
 
-    A timer signal draws the bar, not a thread, because commands fork processes while a bar is shown.
+    A timer signal redraws the bar. A thread is not used, because commands fork processes while a bar is shown.
     """
 
     _restored: Callable[[], None] | None = None
@@ -47,7 +47,7 @@ class _MovingBar(tqdm):  # type: ignore[misc]
         self._restored = restore
 
     def close(self) -> None:
-        """Stop the timer and remove the bar."""
+        """Stop the timer that redraws the progress bar, and remove the bar."""
         if self._restored:
             self._restored()
             self._restored = None
@@ -102,7 +102,7 @@ def _named(name: str, work: Callable[..., _T], task: tuple[Any, ...]) -> tuple[s
 def searching(command: str) -> Iterator[None]:
     """While the context is open, print to standard error how long a command has searched.
 
-    The first line comes after three seconds, the others every minute, even if standard error is not a terminal.
+    The first line comes after three seconds, further lines every minute, even if standard error is not a terminal.
     """
     done, start = threading.Event(), time.monotonic()
 

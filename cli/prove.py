@@ -93,7 +93,7 @@ def _execute(options: argparse.Namespace) -> int:
     recorded: list[Any] = []
 
     def show(text: str) -> None:
-        """Print a line above the progress bar and flush it, if details are requested."""
+        """Print a line above the progress bar and flush standard output, for ``--verbose`` without ``--json``."""
         if options.verbose and not options.json:
             tqdm.write(text)
             sys.stdout.flush()
@@ -104,7 +104,7 @@ def _execute(options: argparse.Namespace) -> int:
         for outcome, proof in outcomes:
             if record and outcome.result == "proved":
                 recorded.append(proof)
-                if proof not in record.proofs:  # write at once, so that an interrupted run can be continued
+                if proof not in record.proofs:  # write each proof at once, so that an interrupted run can be continued
                     record = record.with_proof(proof)
                     record.write(options.record)
             number, file = proofs.index(outcome.case), None

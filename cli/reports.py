@@ -17,13 +17,13 @@ class Check:
     """Result of one check in a report for continuous integration."""
 
     group: str
-    name: str  #: Name of the check in its group
+    name: str  #: Name of the check within its group
     problem: str = ""  #: Description of the failure; empty if the check passed
-    seconds: float = 0.0  #: Duration; 0 if unknown
+    seconds: float = 0.0  #: Duration of the check in seconds; 0 if unknown
 
 
 def report(options: argparse.Namespace, checks: Iterable[Check], seed: int | None = None) -> None:
-    """Write the reports that ``--junit`` and ``--github`` request; `seed` is the seed of the run, if it used one.
+    """Write the reports that ``--junit`` and ``--github`` request; `seed` is the seed of a random run, else None.
 
     Raise a `FileError` if a file cannot be written.
     """

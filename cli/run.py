@@ -1,4 +1,4 @@
-"""``sptc run``: replay register files and compare the results."""
+"""``sptc run``: replay register files (operands and recorded results), and compare the results."""
 
 import argparse
 import sys
@@ -76,7 +76,7 @@ def _verdict(outcomes: list[Outcome], limit: int | None) -> str:
 
 
 def _counts(outcomes: list[Outcome]) -> list[str]:
-    """Return the numbers of outputs, metadata flags and differences as text; zero becomes an empty text."""
+    """Return the numbers of outputs, metadata flags and differences as texts; the text of zero is empty."""
     nouns = {"outputs": "output", "flags": "metadata flag", "mismatches": "difference"}
     numbers = {noun: sum(getattr(one, name) for one in outcomes) for name, noun in nouns.items()}
     return [counted(number, noun) if number else "" for noun, number in numbers.items()]
@@ -88,7 +88,7 @@ def _differences(outcomes: list[Outcome]) -> str:
 
 
 def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
-    """Replay one tile of a register file in Amaranth's simulator and write its waves."""
+    """Replay one tile of a register file in Amaranth's simulator, and write the waves of all signals to a file."""
     from ..sim.engine.engine import engine_for
 
     if len(options.files) != 1:
@@ -96,13 +96,13 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
     # Check the file before a simulator is created: Amaranth warns about a simulator that never runs.
     [checked] = _replayed(options, "golden", 1)
     if len(checked) != 1:
-        raise FileError(f"--waves takes one register file, but {options.files[0]} holds {len(checked)} sets")
+        raise FileError(f"--waves takes a register file, not the {len(checked)} dot-product sets of {options.files[0]}")
     with engine_for(checked[0].arch, "amaranth").waves(options.waves):
         return list(_replayed(options, "pysim", 1))
 
 
 def _replayed(options: argparse.Namespace, backend: str, limit: int | None) -> Iterator[list[Outcome]]:
-    """Yield replay outcomes: one for each register file, and one for each set in an archive of dot products."""
+    """Yield the outcomes of each file: one for a register file, one per set for an archive of dot products."""
     paths: list[Path] = options.files or [*shipped()]
     if not paths:
         raise FileError("the shipped recordings are not installed: install them with `pip install sptc-recordings`")

@@ -1,4 +1,4 @@
-"""``sptc scales``: convert block scales between row-major order and blocks of 128 x 4."""
+"""``sptc scales``: convert block scales between row-major order and blocks of 128 rows x 4 scales."""
 
 import argparse
 from pathlib import Path

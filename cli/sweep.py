@@ -18,9 +18,9 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "sweep",
         help="list area and throughput of a grid of configurations",
-        description="Synthesise the unit of every configuration of a grid, as `sptc area` does. List its area and its "
-        "kept products per cycle. With a liberty file, also list kept products per nanosecond. The axes of the grid "
-        "are the options with several values.",
+        description="Synthesise the unit of every configuration of a grid, as `sptc area` does. List the area and the "
+        "kept products per cycle of each unit. With a liberty file, also list kept products per nanosecond. The axes "
+        "of the grid are the options with several values.",
     )
     add(parser, "formats", nargs="+", default=[PRESETS["hopper"].formats], note=" (default: formats of preset hopper)")
     for name, value in (

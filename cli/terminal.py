@@ -1,4 +1,4 @@
-"""Text for people on a terminal: a verdict in colour, and tables that fit the width."""
+"""Output of commands on a terminal: a verdict in colour, and tables that fit the width of the terminal."""
 
 import json
 import os
@@ -13,9 +13,9 @@ from typing import Any, TextIO
 __all__ = ["FittedOutput", "counted", "listed", "print_result", "print_verdict"]
 
 _GREEN, _RED, _PLAIN = "\033[32m", "\033[31m", "\033[0m"
-#: Indent of the lines on which a row of a table continues.
+#: Number of spaces before the lines on which a row of a table continues.
 _INDENT = 4
-#: Maximum number of names in a sentence.
+#: Maximum number of names that a sentence lists.
 _MOST_NAMES = 3
 
 
@@ -26,7 +26,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first names of a list, and the number of other names."""
+    """Return the first names of a list and the number of further names as text, e.g. ``"a, b, c and 2 more"``."""
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
@@ -58,7 +58,7 @@ def print_result(
 
 
 class FittedOutput:
-    """Standard output on a terminal: the tables in each text that is written are fitted to the width of the terminal.
+    """Standard output on a terminal, which fits the tables in each written text to the width of the terminal.
 
     A row that is too long continues on indented lines. All rows of a table are cut at the same columns. The terminal
     itself wraps other lines, so that commands in messages can be copied.
@@ -71,7 +71,7 @@ class FittedOutput:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text with fitted tables."""
+        """Write a text, with its tables fitted to the width of the terminal."""
         width = shutil.get_terminal_size().columns
         groups = groupby(text.split("\n"), key=lambda line: "  " in line.strip())
         lines = (line for is_table, rows in groups for line in (_fitted([*rows], width) if is_table else rows))

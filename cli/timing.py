@@ -26,7 +26,7 @@ def add_parser(commands: Commands) -> None:
         "measurements. The columns are: cycles from one instruction to the next, for mma on one of the four tensor "
         "cores of an SM and for wgmma on all four; latency in cycles; kept MACs per cycle of one tensor core; the "
         "resource that limits the interval; the evidence. For dense tcgen05, the formula reproduces measurements of a "
-        "B200 by others. For sparse tcgen05, it is unconfirmed. Rates of mma on other architectures come from "
+        "B200 by others. For sparse tcgen05, the formula is unconfirmed. Rates of mma on other architectures come from "
         "NVIDIA's white papers, which have no latencies.",
     )
     parser.add_argument(
@@ -92,7 +92,7 @@ def _tile(text: str) -> Tile:
 
 
 def _product(options: argparse.Namespace) -> int:
-    """Print the cycles of a matrix product; for a sparse instruction also of its dense form, and the speed-up."""
+    """Print the cycles of a matrix product. For a sparse instruction, also print dense cycles and the speed-up."""
     if options.instruction is None or options.svg:
         raise InstructionError("--product needs INSTRUCTION and cannot be combined with --svg")
     instruction = in_registers(options.instruction, options.arch or ARCHITECTURE)

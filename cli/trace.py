@@ -40,9 +40,9 @@ def add_parser(commands: Commands) -> None:
         "trace",
         help="print the computation of one output, step by step",
         description="Print the computation of one output of one instruction: elements selected by metadata, products, "
-        "exponents, shift amounts, truncated bits, the sum, and its rounding. Print it from the golden model and from "
-        "the signals of the hardware. If the file has D, compare its value with both, and mark the first step from "
-        "which it could differ. The exit status is 1 if golden model, hardware and file are not equal.",
+        "exponents, shift amounts, truncated bits, the sum, and its rounding. Print these values from the golden model "
+        "and from the signals of the hardware. If the file has D, compare D with both results, and mark the first step "
+        "from which D could differ. The exit status is 1 if golden model, hardware and file are not equal.",
     )
     parser.add_argument(
         "source",
@@ -158,7 +158,7 @@ def _trace_product(options: argparse.Namespace) -> int:
 
 
 def _numerics(options: argparse.Namespace, i: Instruction, arch: str) -> Numerics | None:
-    """Return the numerics parameters as changed by options; None if no option changes any."""
+    """Return the numerics of an instruction with the parameters that options change; None without such an option."""
     changes = changed_numerics(options, i, arch)
     return numerics(i, arch).replace(**changes) if changes else None
 

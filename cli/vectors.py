@@ -21,8 +21,8 @@ from .terminal import print_result
 
 __all__ = ["add_parser"]
 
-#: Options of `sptc vectors` that its aliases `--pack` and `--check` reject. Their default is None, so that an option on
-#: the command line is recognised.
+#: Options that `vectors --pack` and `vectors --check` reject. The default of these options is None, so that an option
+#: on the command line is recognised.
 _VECTOR_OPTIONS = ("tiles", "format", "level", "distribution", "nibbles", "backend", "bench")
 #: Options that only `vectors --pack` and `vectors --check` have.
 _ALIAS_OPTIONS = ("results", "jobs", "junit", "github")
@@ -105,7 +105,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _execute_alias(options: argparse.Namespace) -> int:
-    """Execute `sptc pack` or `sptc judge` for their old names, `vectors --pack` and `vectors --check`."""
+    """Execute `sptc pack` or `sptc judge` for the old name `vectors --pack` or `vectors --check`."""
     former = "--pack" if options.pack else "--check"
     excluded = ["instruction", *_VECTOR_OPTIONS, *DATAPATH_OPTIONS]
     excluded += ["check", "results", "junit", "github"] if options.pack else ["output", "arch", "jobs"]
@@ -121,9 +121,9 @@ def _execute_alias(options: argparse.Namespace) -> int:
 
 
 def _first_present(options: argparse.Namespace, names: Sequence[str]) -> str:
-    """Return the first of these options that is on the command line, e.g. ``--pack``; an empty text if none is."""
+    """Return the first option of `names` on the command line, e.g. ``--pack``; an empty text if there is none."""
     spellings = {"instruction": "INSTRUCTION", "alignment_bits": "--alignment", "fp8_alignment_bits": "--fp8-alignment"}
-    values = {name: getattr(options, name) for name in names}  # the number 0 is a present option, unlike False
+    values = {name: getattr(options, name) for name in names}  # an option is absent if None, False or [], not if 0
     present = [name for name, value in values.items() if value is not None and value is not False and value != []]
     return spellings.get(present[0], flag(present[0])) if present else ""
 

@@ -1,4 +1,4 @@
-"""Cache of build results and measurements. A file is used only if no other user could have written it."""
+"""Cache of build results and measurements. A file is used only if no other user could have written the file."""
 
 import os
 import sys
@@ -18,12 +18,12 @@ from .reading import read_bytes
 
 __all__ = ["built", "cache_folder", "is_built", "recall", "store"]
 
-#: Suffixes of compiled files, which are checked before they are loaded or linked.
+#: Suffixes of compiled files. A compiled file is checked before it is loaded or linked.
 _COMPILED = (".so", ".o")
 
 
 def cache_folder() -> Path:
-    """Return the folder of compiled models and measurements: ``$SPTC_CACHE``, or ``sptc`` in the user's cache.
+    """Return the folder of compiled models and measurements: ``$SPTC_CACHE``, or ``sptc`` in the user's cache folder.
 
     If the user has no home folder, as in some containers, return a temporary folder of this process.
     """
@@ -31,7 +31,7 @@ def cache_folder() -> Path:
         return Path(chosen)
     try:
         folder = user_cache_path("sptc", appauthor=False)
-    except RuntimeError:  # there is no home folder; platformdirs before 4.11 returns a relative path instead
+    except RuntimeError:  # the user has no home folder, for which platformdirs before 4.11 returns a relative path
         folder = Path()
     return folder if folder.is_absolute() else Path(_own_folder().name)
 
@@ -45,7 +45,7 @@ def is_built(name: str) -> bool:
 
 
 def built(name: str, build: Callable[[Path], None]) -> Path:
-    """Return the path of a file in the cache. If it is missing, one process builds it while other processes wait.
+    """Return the path of a file in the cache. A missing file is built by one process, while other processes wait.
 
     `name` must identify everything that the content depends on, and `build` creates the file atomically. If the cache
     cannot be written, the file is built in a temporary folder of this process. A library that is truncated or for
@@ -70,7 +70,7 @@ def built(name: str, build: Callable[[Path], None]) -> Path:
 def _build_once(path: Path, build: Callable[[Path], None]) -> None:
     if _is_usable(path):
         return
-    from filelock import FileLock  # imported only before a build, because the import takes longer than loading a model
+    from filelock import FileLock  # imported only for a build, because its import takes longer than loading a model
 
     _make_private(path.parent)
     with FileLock(path.with_suffix(".lock")):
@@ -97,7 +97,7 @@ def _is_usable(path: Path) -> bool:
 
 
 def recall(name: str) -> bytes | None:
-    """Return the bytes that :func:`store` stored under a name, or None if the cache has no readable file for it.
+    """Return the bytes that :func:`store` stored under a name, or None if the cache has no such readable file.
 
     Raise the errors of :func:`require_private`.
     """

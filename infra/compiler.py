@@ -16,9 +16,9 @@ __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "prin
 
 #: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-#: Texts that are searched, in this order, in a compiler's output to find the line with the reason of a failure.
+#: Texts that mark the line of a compiler's output with the reason of a failure; the first text is searched first.
 _TELLING = (os.strerror(errno.ENOSPC), "rror")
-#: Empty until this process has announced its first build on a standard error that is not a terminal.
+#: List that is empty until this process has announced its first build (only if standard error is not a terminal).
 _announced: list[str] = []
 
 
@@ -40,8 +40,8 @@ def compiler_stamp() -> tuple[str, int, int]:
 def progress(message: str) -> None:
     """Show the stage of a build on standard error.
 
-    On a terminal, the message replaces the previous message, and an empty message clears it. If standard error is not
-    a terminal, one line is printed at the first build of this process.
+    On a terminal, the message replaces the previous message, and an empty message clears the line. If standard error
+    is not a terminal, one line is printed at the first build of this process.
     """
     if sys.stderr.isatty():
         print(f"\r\033[K{message}", end="", file=sys.stderr, flush=True)
@@ -54,10 +54,10 @@ def progress(message: str) -> None:
 def run_tool(
     command: list[str], folder: Path, tool: str, built: str, environment: dict[str, str] | None = None
 ) -> None:
-    """Run a command in a folder. In error messages, `tool` names the tool, and `built` the file that it builds.
+    """Run a command in a folder. In error messages, `tool` names the tool, and `built` the file that the tool builds.
 
-    Raise a `BackendError` if the tool fails; the message has the first line of its output that mentions a full disk or
-    an error.
+    Raise a `BackendError` if the tool fails; the message has the first line of the tool's output that mentions a full
+    disk or an error.
     """
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -68,9 +68,10 @@ def run_tool(
 
 @cache
 def printed_by(variable: str, program: str, *words: str) -> str:
-    """Return what a program prints when it runs with the given arguments, from a cache after the first call.
+    """Return the text that a program prints for the given arguments, from a cache after the first call.
 
-    The user has named the program in the environment variable `variable`. Raise a `BackendError` if it does not run.
+    The user has named the program in the environment variable `variable`. Raise a `BackendError` if the program does
+    not run.
     """
     try:
         done = subprocess.run([program, *words], capture_output=True, text=True, check=True, timeout=60)
@@ -82,8 +83,8 @@ def printed_by(variable: str, program: str, *words: str) -> str:
 def compile_shared(sources: Mapping[str, str], library: Path, options: Sequence[str], built: str) -> None:
     """Compile C++ files, given as text by file name, to a shared library. Header files are not compiled separately.
 
-    The library is built in a scratch folder beside its path and moved there when complete. `built` names the product in
-    error messages. Raise a `BackendError` if there is no compiler, or it fails.
+    The library is built in a scratch folder, and moved to the path `library` when complete. `built` is the name of the
+    library in error messages. Raise a `BackendError` if there is no compiler, or the compiler fails.
     """
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         folder = Path(scratch)

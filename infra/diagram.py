@@ -12,7 +12,7 @@ __all__ = ["FILLS", "Diagram", "Theme"]
 class Theme(Enum):
     """Colour theme of a diagram: light, dark, or the reader's setting."""
 
-    AUTO = "auto"  #: light or dark, as the reader's browser or system is set
+    AUTO = "auto"  #: light or dark colours, according to the settings of the reader's browser or system
     LIGHT = "light"
     DARK = "dark"
 
@@ -25,7 +25,7 @@ _PAPER, _TEXT, _QUIET, _LINE, _MARK = (
     ("#59636e", "#9198a1"),
     ("#b00020", "#ff7b72"),
 )
-#: Fill colours (light, dark) of a shape, by its role.
+#: Fill colours of a shape (light theme, dark theme), by the role of the shape.
 FILLS: dict[str, tuple[str, str]] = {
     "operand": ("#cfe2f3", "#0c2d6b"),
     "choice": ("#fce5cd", "#5a1e02"),
@@ -34,7 +34,7 @@ FILLS: dict[str, tuple[str, str]] = {
     "result": ("#fff2cc", "#4d3800"),
 }
 _LINE_HEIGHT = 1.25
-#: Left edge of the title and of the description.
+#: Left edge of the title and of the description, in pixels.
 _LEFT = 14
 #: Offset between stacked copies of a shape, in pixels.
 _STACK = 4
@@ -64,7 +64,7 @@ class Diagram:
         self._add("text", place | {"class": kind}).text = xml_text(words)
 
     def lines(self, x: float, y: float, lines: Sequence[str], *, size: float = 11) -> None:
-        """Draw lines of text centred at a point. If there are several, the first is bold."""
+        """Draw lines of text centred at a point. If there are several lines, the first line is bold."""
         for number, words in enumerate(lines):
             place = y + (number - (len(lines) - 1) / 2) * size * _LINE_HEIGHT
             self.text(x, place, words, size=size, kind="strong" if number == 0 and len(lines) > 1 else "text")
@@ -78,7 +78,7 @@ class Diagram:
         copies: int = 1,
         size: float = 11,
     ) -> None:
-        """Draw a box at (left, top, width, height) with centred text, and at most two further `copies` behind it."""
+        """Draw a box at (left, top, width, height) with centred text, as a stack of up to three of its `copies`."""
         x, y, width, height = at
         for shift in range(_STACK * min(copies - 1, 2), -1, -_STACK):
             place = {"x": x + shift, "y": y - shift, "width": width, "height": height, "rx": 3}

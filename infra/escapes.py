@@ -23,16 +23,16 @@ def one_line(text: object) -> str:
 
 
 def comment(text: object) -> str:
-    """Return a text for a ``//`` comment of Verilog or C++: one line, without a final backslash that joins lines."""
+    """Return a text for a ``//`` comment of Verilog or C++: one line without a final backslash, which joins lines."""
     line = one_line(text).rstrip()
     return f"{line}." if line.endswith("\\") else line
 
 
 def verilog_name(text: str) -> str:
-    """Return a text as a Verilog identifier. It is escaped if it has other characters than letters, digits and ``_``.
+    """Return a text as a Verilog identifier, escaped if the text has characters besides letters, digits and ``_``.
 
-    Raise a `ValueError` if no identifier can hold the text: it is empty, or has a space or a character that is not
-    printable ASCII.
+    Raise a `ValueError` if no identifier can hold the text, because the text is empty, or has a space or a character
+    that is not printable ASCII.
     """
     if _IDENTIFIER.fullmatch(text):
         return text

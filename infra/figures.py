@@ -16,8 +16,8 @@ __all__ = ["check_plotting", "drawn", "figure", "picture", "sheet"]
 
 #: Settings for reproducible SVG: a fixed salt for ids, and text stored as text instead of outlines.
 _STYLE = {"svg.hashsalt": "sptc", "svg.fonttype": "none"}
-#: Style that inverts the lightness of a figure for readers with a dark theme, and keeps the hues. It has no effect on
-#: SVG that is part of an HTML page.
+#: Style that inverts the lightness of a figure for readers with a dark theme, and keeps the hues. The style has no
+#: effect on SVG that is part of an HTML page.
 _DARK = (
     b"<style>@media (prefers-color-scheme: dark) "
     b"{ svg:root { filter: invert(0.92) hue-rotate(180deg) saturate(2) } }</style>"
@@ -32,7 +32,9 @@ def check_plotting() -> None:
 
 @contextmanager
 def figure(width: float, height: float, **style: object) -> Iterator[Any]:
-    """Yield a figure of a given size in inches in the package's style. `style` holds further rcParams of matplotlib.
+    """Yield a matplotlib figure in the style of this package; `width` and `height` are in inches.
+
+    `style` holds further rcParams of matplotlib.
 
     Raise a `BackendError` if matplotlib is not installed.
     """
@@ -44,7 +46,7 @@ def figure(width: float, height: float, **style: object) -> Iterator[Any]:
 
 
 def drawn(figure: Any) -> bytes:
-    """Return a figure as SVG with reproducible bytes. Call this inside the context of :func:`figure`."""
+    """Return a figure as SVG with reproducible bytes. Call this function inside the context of :func:`figure`."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue().replace(b" <defs>", b" " + _DARK + b"\n <defs>", 1)
@@ -67,7 +69,7 @@ def picture(path: Path, width: float, height: float) -> Iterator[Any]:
 
 @contextmanager
 def sheet(width: float, height: float) -> Iterator[Any]:
-    """Yield frameless axes over a whole figure, with coordinates in inches from its upper left corner."""
+    """Yield frameless axes over a whole figure, with coordinates in inches from the upper left corner of the figure."""
     with figure(width, height, **{"font.family": "DejaVu Sans"}) as whole:
         axes = whole.add_axes((0, 0, 1, 1))
         axes.set_xlim(0, width)

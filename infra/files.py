@@ -34,7 +34,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     output. The permissions of an older file are kept; a read-only file is not replaced. Raise a `FileError` if the file
     cannot be written.
     """
-    sys.stdout.flush()  # earlier output must precede the file if the path leads to standard output
+    sys.stdout.flush()  # earlier output must precede the file's content if the path leads to standard output
     if path == STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -74,7 +74,7 @@ def move_whole(source: Path, path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Raise a `FileError` if a file cannot be written. Call this before the work that produces the content."""
+    """Raise a `FileError` if a file cannot be written. Call this function before the work that produces the content."""
     if path == STANDARD_OUTPUT:
         return
     with _named(path):
@@ -109,7 +109,7 @@ def _opened_to_append(path: Path) -> int:
 
 
 def _require_replaceable(target: Path) -> None:
-    """Raise a `PermissionError` for a read-only file. The system would allow its replacement in a writable folder."""
+    """Raise a `PermissionError` for a read-only file, which the system would replace if the folder is writable."""
     if target.exists() and not (target.stat().st_mode & _WRITABLE and os.access(target, os.W_OK)):
         raise PermissionError(errno.EACCES, "the file is read-only")
 
@@ -117,7 +117,7 @@ def _require_replaceable(target: Path) -> None:
 def _is_kept(path: Path) -> bool:
     """Return whether `path` is a device, a pipe or a socket, or a link to an open file of a process (/dev/stdout)."""
     with suppress(FileNotFoundError):
-        path.stat()  # raises an error if symbolic links form a cycle
+        path.stat()  # this call raises an error if symbolic links form a cycle
     while path.is_symlink():
         path = path.parent / path.readlink()
         if path.is_relative_to("/proc"):
@@ -138,7 +138,7 @@ def _named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _part_of(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield the paths of a temporary file and of the file that it shall replace. Remove the temporary file on exit."""
+    """Yield the paths of a temporary file and of the file to replace. Remove the temporary file on exit."""
     if not path.name:
         raise FileError(f"{path} cannot be written (it is a folder)")
     target = path.resolve() if path.is_symlink() else path

@@ -20,18 +20,18 @@ __all__ = ["Journal"]
 _TABLES = {"task": "(content TEXT NOT NULL)", "entries": "(number INTEGER PRIMARY KEY, content TEXT NOT NULL)"}
 #: Maximum size in bytes of a database file, and of one task or entry.
 _MOST_BYTES, _LONGEST = 1 << 30, 1 << 26
-#: Number of SQLite steps between two calls of the progress handler, and maximum number of calls in one query, which
-#: corresponds to some minutes.
+#: Number of SQLite steps between two calls of the progress handler, and maximum number of calls per query, which are
+#: reached after some minutes.
 _STEPS, _MOST_CALLS = 1_000_000, 10_000
 #: Number of database rows that are read at once.
 _ROWS = 1_000
 
 
 class Journal:
-    """A journal folder. Only one process at a time can open it; other processes can still read its database.
+    """Journal folder of long-running work, which one process at a time can open; others can read the database.
 
-    The folder is created if it does not exist. `file` is its database, for example ``campaign.db`` for the kind of work
-    ``campaign``. The table ``task`` has at most one row, and the table ``entries`` one row per finished entry; both
+    The folder is created if it does not exist. `file` is the database, for example ``campaign.db`` for the kind of work
+    ``campaign``. The table ``task`` has at most one row, and the table ``entries`` one row per finished entry; the rows
     hold JSON. `task` is the stored task, or None before :meth:`begin`. `beside` are the names of all other files that
     the folder may contain; by default a folder without the database must be empty, and a folder with the database may
     contain any files. Raise a `FileError` if the folder cannot be created or read, contains other files, is damaged, or

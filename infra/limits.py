@@ -12,11 +12,11 @@ from ..errors import Error
 
 __all__ = ["LONGEST_RUN", "limited", "memory_failure"]
 
-#: Number of the option of Linux's ``prctl`` that requests a signal to the process when its parent ends.
+#: Option ``PR_SET_PDEATHSIG`` of Linux's ``prctl``: a process receives a signal when its parent ends.
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
-#: Name of the environment variable that sets the memory limit of each tool process in GiB, and default limit.
+#: Environment variable that sets the memory limit of a tool process in GiB, and default limit in GiB.
 _VARIABLE, _DEFAULT = "SPTC_TOOL_GIB", 16.0
 #: Default time limit in seconds for one run of a tool.
 LONGEST_RUN = 4 * 3600.0

@@ -1,4 +1,4 @@
-"""Loader of shared libraries. It loads exactly the file that it has checked."""
+"""Loader of shared libraries, which loads exactly the file that it has checked."""
 
 import ctypes
 import os
@@ -23,7 +23,7 @@ _SEGMENT = struct.Struct("<II5Q8x")
 
 
 def load_library(path: Path, *, installed: bool = False) -> ctypes.CDLL:
-    """Load a shared library of the cache, of the installed package, or of a temporary folder of this process.
+    """Load a shared library from the cache, the installed package, or a temporary folder of this process.
 
     An `installed` library is part of the installed package, whose files may belong to another user. Raise a
     `BackendError` if the library is truncated, for another machine, or not loadable; or if it is not `installed`, and

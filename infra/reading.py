@@ -1,4 +1,4 @@
-"""Readers of untrusted files: plain files of bounded size, with a one-sentence error for every fault.
+"""Readers of untrusted files: plain files of bounded size, with a one-sentence error for every defect of a file.
 
 The readers check these properties before use: the kind of the file, which may be an endless pipe or device; the size
 that a header claims; the memory that an archive takes; the depth to which JSON nests. A pickle is never loaded.
@@ -29,11 +29,11 @@ __all__ = [
 
 #: Maximum size of a text file in bytes. The largest known Liberty files have a tenth of this size.
 TEXT_BYTES = 1 << 29
-#: Name of the environment variable for the memory budget in GiB, and default budget. The budget limits the arrays that
-#: one file stores compressed or describes without their elements. Arrays of ``.npy`` files are mapped and do not count.
+#: Environment variable with the memory budget in GiB, and default budget. The budget limits the size of the arrays that
+#: a file stores compressed, or describes without elements. Arrays of ``.npy`` files are mapped and do not count.
 BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
 _SUFFIX = ".npy"
-#: Maximum number of characters of the reason in an error message. Some messages of zipfile contain parts of a file.
+#: Maximum number of characters of the reason in an error message, since messages of zipfile can contain parts of files.
 _LONGEST_REASON = 200
 #: Maximum size in bytes of the header of an ``.npy`` file, and maximum number of array axes that numpy 1 supports.
 _HEADER_BYTES, _MOST_AXES = 1 << 16, 32
@@ -41,7 +41,7 @@ _HEADER_BYTES, _MOST_AXES = 1 << 16, 32
 _MOST_EXPANSION = 1_100
 #: Maximum size in bytes of the directory of a zip archive, which suffices for 100,000 members.
 _DIRECTORY_BYTES = 1 << 23
-#: Signature and size in bytes of each end record of a zip archive.
+#: Signature and size in bytes of the end record of a zip archive, and of the end record for 64 bits.
 _END, _END_64 = (b"PK\5\6", 22), (b"PK\6\6", 56)
 _LOCATOR_64 = (b"PK\6\7", 20)
 
@@ -51,7 +51,7 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
     """Open a plain file for reading.
 
     Raise a `FileError` if the file does not exist, cannot be read, or is a folder, a pipe or a device. `refusal` is the
-    predicate of its message; the reason follows in brackets.
+    predicate of the error message; the reason follows in brackets.
     """
     try:
         # Without O_NONBLOCK, opening a pipe that has no writer would block for ever.
@@ -84,7 +84,7 @@ def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
 def read_text(path: Path, refusal: str = "is not text") -> str:
     """Return the text of a UTF-8 file.
 
-    Raise the errors of :func:`read_bytes`, or a `FileError` with the predicate `refusal` if it is not UTF-8.
+    Raise the errors of :func:`read_bytes`, or a `FileError` with the predicate `refusal` if the file is not UTF-8.
     """
     try:
         return read_bytes(path).decode()
@@ -145,7 +145,7 @@ def _layout(file: IO[bytes]) -> _Layout:
 
 @contextmanager
 def _refused(path: Path, refusal: str) -> Iterator[None]:
-    """Convert every error into a `FileError`: a damaged file causes many errors in zip, zlib, tokenize and numpy."""
+    """Convert every error into a `FileError`: zip, zlib, tokenize and numpy raise many types of errors."""
     try:
         yield
     except FileError:
@@ -182,8 +182,8 @@ def beyond_budget() -> str:
 class ArrayFiles:
     """Arrays of an open ``.npz`` archive. An array is read only if its size agrees with its header.
 
-    All arrays that are read take at most 1 GiB, or the limit in the environment variable :data:`BUDGET`. Arrays that
-    are not read do not count. `names` are the names of the arrays.
+    The arrays that are read take at most 1 GiB in total, or the limit in the environment variable :data:`BUDGET`.
+    Arrays that are not read do not count. `names` are the names of the arrays.
     """
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
@@ -210,7 +210,7 @@ class ArrayFiles:
         self._left -= member.file_size
         with self._archive.open(member) as file:
             if _layout(file).bytes != member.file_size:
-                raise ValueError(f"the size of {shown(member.filename)} differs from its header")
+                raise ValueError(f"the size of {shown(member.filename)} differs from the size in its header")
             file.seek(0)
             array: NDArray = np.lib.format.read_array(file, allow_pickle=False)
         if array.dtype.kind == "U" and _codes(array).max(initial=0) > sys.maxunicode:
@@ -262,7 +262,7 @@ def read_array(path: Path, refusal: str) -> NDArray:
         layout = _layout(file)
         size = os.fstat(file.fileno()).st_size
         if layout.bytes != size:
-            raise ValueError(f"the file has {size} bytes, not {layout.bytes}")
+            raise ValueError(f"the file has {size} bytes, but its header describes {layout.bytes}")
         if not math.prod(layout.shape):
             return np.empty(layout.shape, layout.dtype)
         return np.memmap(file, layout.dtype, "r", layout.offset, layout.shape, "F" if layout.fortran else "C")

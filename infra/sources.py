@@ -15,7 +15,7 @@ _WRITTEN = Path(__file__).read_bytes()
 
 
 def code_of(source: str) -> str:
-    """Return the syntax tree of a Python source as text, without docstrings, equal in every Python version.
+    """Return the syntax tree of a Python source without docstrings as text, which is equal in all Python versions.
 
     Raise a `SyntaxError` if the source cannot be parsed.
     """
@@ -35,7 +35,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_text(node: Any) -> bool:
-    """Return whether a statement is a string, as a docstring is. It has no effect on the program."""
+    """Return whether a statement is only a string, such as a docstring, and therefore has no effect."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 

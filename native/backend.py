@@ -28,7 +28,7 @@ def opened(
         _check(called, handle, called.sptc_choose_kernels(handle, kernels.encode()))
         if numerics is not None:
             if numerics.alignment is not Alignment.TOWARD_ZERO:
-                raise BackendError("back end native truncates terms toward zero only; use back end golden")
+                raise BackendError("back end native can only truncate terms toward zero; use back end golden")
             numbers = numerics.step, numerics.alignment_bits, numerics.zero_exponent, numerics.group
             _check(called, handle, called.sptc_set_numerics(handle, *numbers, numerics.rounding.value.encode()))
         yield handle
@@ -56,12 +56,12 @@ def multiply(
     threads: int = 1,
     numerics: Numerics | None = None,
 ) -> NDArray:
-    """Compute D = A B + C with libsptc. An operation with a longer K is a chain of instructions along K.
+    """Compute D = A B + C with libsptc. If K exceeds that of the instruction, compute a chain of instructions along K.
 
     Return an array of the type and shape of `operands.c`. The first three parameters are as for
     :func:`sptc.golden.matrix.multiply`. `kernels` is ``"portable"``, ``"avx2"`` or ``"avx512"``, by default the fastest
     of this processor; `threads` threads share the work; `numerics` replace those of `arch`. Raise a `BackendError` if
-    there is no compiler, or the processor lacks what the kernels need.
+    there is no compiler, or the processor lacks instructions that the kernels need.
     """
     c, k = operands.c, operands.b.shape[1]
     optional = (operands.nibbles, operands.scale_a, operands.scale_b)
@@ -77,7 +77,7 @@ def multiply(
 
 
 class NativeBackend:
-    """Back end ``native``, with the numerics of the architecture, or with `numerics` in their place.
+    """Back end ``native``, with the numerics of the architecture, or with `numerics` instead.
 
     The back end uses a single thread, since the commands already run one process per core.
     """
@@ -86,11 +86,11 @@ class NativeBackend:
         self._numerics = numerics
 
     def with_numerics(self, numerics: Numerics) -> "NativeBackend":
-        """Return a back end that computes like an architecture but with the numerics that the caller gives."""
+        """Return a back end that computes with `numerics` instead of the numerics of the architecture."""
         return NativeBackend(numerics)
 
     def make_ready(self, arch: str) -> None:
-        """Compile libsptc, which serves all architectures, on first use; raise a BackendError if this fails."""
+        """Compile libsptc, which serves all architectures, on first use; raise a `BackendError` if this fails."""
         library()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:

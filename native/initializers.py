@@ -1,4 +1,4 @@
-"""C++ text of constant tables. An index map is written as the contribution of each bit of the row and the column."""
+"""C++ text of constant tables. An index map is written as a list of contributions, one per bit of row and column."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 __all__ = ["Table", "array", "braces", "padded", "place_row"]
 
-#: Number of bits of the largest row index of a matrix, and of its largest column index.
+#: Maximum number of bits of the index of a row or a column of a matrix.
 _INDEX_BITS = 8
 
 
@@ -42,9 +42,9 @@ def padded(strides: Sequence[int], count: int) -> list[int]:
 
 
 def place_row(*maps: NDArray[np.intp]) -> str:
-    """Return index maps as a row of a placement table: the contribution of each bit of row and of column to each index.
+    """Return index maps as a row of a placement table: for each map, contributions of the bits of row and column.
 
-    Raise an `AssertionError` if a map is not a sum over the bits of its coordinates.
+    Raise an `AssertionError` if a map is not a sum over the bits of row and column.
     """
     parts = []
     for values in maps:

@@ -1,4 +1,4 @@
-"""Load libsptc into this process through its C interface. The C++ is compiled on first use."""
+"""Load libsptc into this process through its C interface. The C++ code is compiled on first use."""
 
 import ctypes
 import hashlib
@@ -31,17 +31,17 @@ __all__ = [
     "library_file",
 ]
 
-#: Version of libsptc's C interface, for which this module is written.
+#: Version of libsptc's C interface that this module uses.
 ABI = 1
 #: Folder with the C++ sources of libsptc.
 SOURCES = Path(__file__).parent
-#: Python sources of the generator of the C++ header ``tables.h``.
+#: Python source files that determine the generated C++ header ``tables.h``.
 _GENERATORS = tuple(path for room in ("isa", "native") for path in sorted(SOURCES.parent.glob(f"{room}/*.py")))
 #: Path of the compiled libsptc inside an installed wheel, which also contains the sources.
 _READY = SOURCES / "lib" / "libsptc.so"
 _REQUIRED = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
-#: Names of the kernel variants and their compiler options. The first variant runs on every processor, the others on
-#: x86-64 only.
+#: Names of the kernel variants and their compiler options. The first variant runs on every processor, all other
+#: variants only on x86-64.
 KERNELS = {
     "portable": (),
     "avx2": ("-mavx2",),
@@ -49,9 +49,9 @@ KERNELS = {
 }
 
 
-#: Text of the C interface, without comments.
+#: Text of the C header ``sptc.h``, without comments.
 _HEADER = re.sub(r"/\*.*?\*/", "", (SOURCES / "include" / "sptc.h").read_text(encoding="utf-8"), flags=re.DOTALL)
-#: Types of the fields of C structures.
+#: Key: type of a field of a C structure. Value: type of :mod:`ctypes`.
 _TYPES: dict[str, Any] = {
     **{f"{sign}int{bits}_t": getattr(ctypes, f"c_{sign}int{bits}") for sign in ("", "u") for bits in (32, 64)},
     "size_t": ctypes.c_size_t,
@@ -60,7 +60,7 @@ _TYPES: dict[str, Any] = {
 
 
 def _structure(name: str) -> Any:
-    """Return the class of a C structure, with the fields that ``sptc.h`` declares."""
+    """Return the :mod:`ctypes` class of a C structure, with the fields that ``sptc.h`` declares."""
     (body,) = re.findall(rf"typedef struct {name} {{(.*?)}}", _HEADER, re.DOTALL)
     fields = []
     for kind, declared in re.findall(r"(?:const )?(void \*|\w+) ?([^;]+);", body):
@@ -70,13 +70,13 @@ def _structure(name: str) -> Any:
     return _TYPES[name]
 
 
-#: An input array with its size in bytes, and an output array.
+#: C structures of an input array and of an output array, each with its size in bytes.
 Input, Output = _structure("sptc_input"), _structure("sptc_output")
-#: Operands of a batch of matrix products, and of ``mma``.
+#: C structures of the operands of a batch of matrix products, and of ``mma``.
 Matrices, MmaOperands = _structure("sptc_matrices"), _structure("sptc_mma_operands")
-#: Operands of ``wgmma`` and of ``tcgen05.mma``.
+#: C structures of the operands of ``wgmma``, and of ``tcgen05.mma``.
 WgmmaOperands, Tcgen05Operands = _structure("sptc_wgmma_operands"), _structure("sptc_tcgen05_operands")
-#: Sizes of an instruction and of its operands.
+#: C structure of the sizes of an instruction and of its operands.
 Shape = _structure("sptc_shape")
 
 
@@ -92,7 +92,7 @@ def _fingerprint() -> str:
 
 
 def _units() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the name of each object file of libsptc and its specific compiler arguments."""
+    """Yield the name of each object file of libsptc, with the compiler arguments that only this object file needs."""
     for name in sorted(path.stem for path in SOURCES.glob("src/*.cpp") if path.stem != "kernels"):
         yield name, (str(SOURCES / "src" / f"{name}.cpp"),)
     for kernels, options in KERNELS.items():

@@ -1,6 +1,6 @@
 """Generator of libsptc's C++ header ``tables.h``: instructions, formats and numerics, from the records of `isa`.
 
-The header is not stored. It is generated when the library is compiled or its sources are written.
+The header is not stored, but generated when the library is compiled or its sources are written.
 """
 
 from collections.abc import Sequence
@@ -44,13 +44,13 @@ class Form:
     """Form: a set of instructions that differ only in M and N, with one row in the C++ table FORMS."""
 
     instruction: Instruction  #: First instruction of the form, from which all properties except M and N are read
-    #: Values of M, and values of N, of the instructions of the form, in ascending order.
+    #: Values of M (`rows`), and values of N (`columns`), of the instructions of the form, in ascending order.
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 
 
 def forms() -> list[Form]:
-    """Return all forms. Each shape of ``mma`` is a separate form, since its operands are placed differently."""
+    """Return all forms. Each shape of ``mma`` is a separate form, since the placement of operands depends on it."""
     groups: dict[Instruction, tuple[Instruction, set[int], set[int]]] = {}
     for i in (*every_instruction(), *tensor_tables.instructions()):
         key = i if i.family == "mma" else replace(i, m=0, n=0)
@@ -104,7 +104,7 @@ class _Header:
         return self.numerics.number(braces([method, p.step, p.alignment_bits, p.zero_exponent, p.group, rounding]))
 
     def _places_of(self, i: Instruction) -> list[int]:
-        """Return the indices in PLACES of A, B, D, metadata, scales of A and scales of B; -1 if not in registers."""
+        """Return the index in PLACES of A, B, D, metadata, scales of A and of B; -1 for an operand not in registers."""
         if i.family == "tcgen05":
             return [-1] * 6
         # The fragment with the largest N serves every N, since the placement of a column does not depend on N.

@@ -90,7 +90,7 @@ def _places(where: TensorMap) -> str:
 
 
 def _map_of_a(layout: Layout, container_bits: int) -> TensorMap | None:
-    """Return the placement in tensor memory of the widest A with `container_bits`; None if no source documents it."""
+    """Return the tensor-memory placement of the widest A with `container_bits`; None if no source documents it."""
     unpadded = [i for i in instructions() if i.container_bits == i.a.container_bits == container_bits]
     try:
         return a_map(layout, max(unpadded, key=lambda i: i.stored_k), 0)

@@ -14,7 +14,7 @@ _PATTERNS = ("README.md", "CMakeLists.txt", "Makefile", "*.in", "*.map", "includ
 
 
 def files() -> Iterator[PurePosixPath]:
-    """Yield the paths of all files of libsptc and its examples, relative to its folder. The last file is generated."""
+    """Yield the paths of the files of libsptc, relative to the library's folder. The last file is generated."""
     for pattern in _PATTERNS:
         for path in sorted(_FOLDER.glob(pattern)):
             yield PurePosixPath(path.relative_to(_FOLDER).as_posix())
@@ -22,7 +22,7 @@ def files() -> Iterator[PurePosixPath]:
 
 
 def write_files(prefix: Path) -> int:
-    """Write all files of libsptc to a folder. Return the number of files. Raise a `FileError` on failure."""
+    """Write all files of libsptc and return their number. Raise a `FileError` if a file cannot be written."""
     count = 0
     for name in files():
         path = prefix / name

@@ -33,25 +33,25 @@ class Link:
     slice: int
     chain: int
     instruction: int  #: Index of the instruction along K
-    #: Codes of the accumulator (`c`) and of the result (`d`).
+    #: Codes of the accumulator (`c`) and of the result (`d`) of the instruction.
     c: int
     products: float | int  #: Exact sum of the products of the instruction, rounded once to a float
     d: int
-    wanted: bool  #: Whether storing this result, after epilogue and rounding, gives the expected code of Y
+    wanted: bool  #: Whether the instruction's result, after epilogue and rounding, equals the expected code of Y
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChain:
-    """All instructions of the first output that differs, computed with the best matching method of summation."""
+    """All instructions that compute the first output that differs, by the best matching method of summation."""
 
-    miss: Miss  #: The differing output, and the method of summation used for it
-    links: tuple[Link, ...]  #: Instructions in the order of the slices of K
-    slices: tuple[float | int, ...]  #: Result of each slice of K
+    miss: Miss  #: First output that differs, and method of summation with which the output is recomputed
+    links: tuple[Link, ...]  #: Instructions of the output, in the order of the slices of K
+    slices: tuple[float | int, ...]  #: Partial sum of each slice of K
     exact: float | int  #: Exact sum of all products of the output
 
     @property
     def shown(self) -> tuple[Link, ...]:
-        """Last instructions of the chain, or those up to the last one whose result matches the expected code."""
+        """At most eight instructions to print, up to the last one that gives the expected code, else up to the end."""
         last = max((number for number, link in enumerate(self.links) if link.wanted), default=len(self.links) - 1)
         return self.links[max(0, last + 1 - _SHOWN) : last + 1]
 
@@ -144,7 +144,7 @@ def _links(output: Output, wanted: int) -> Iterator[tuple[Link, list[float | int
 
 
 def _scaled(products: Iterable[Product], i: Instruction, operands: MatrixOperands) -> list[float | int]:
-    """Return the products of one row and one column as numbers, multiplied by their block scales."""
+    """Return the products of a row of A and a column of B as numbers, each multiplied by its two block scales."""
     if not (i.scale_size and i.scale_format):
         return [product.value for product in products]
     factors = [1.0] * i.scale_size

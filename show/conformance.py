@@ -79,7 +79,7 @@ def _register(pack: Pack, row: int, column: int) -> dict[str, int]:
 
 
 def _verdict(pack: Pack, judgement: Judgement, place: Mapping[str, object] | None) -> str:
-    """Return the comparison of results with a pack as text; `place` is ``first`` of a :func:`judgement_as_dict`."""
+    """Return the comparison of results with a pack as text; `place` is entry ``first`` of :func:`judgement_as_dict`."""
     title, outputs = f"{pack.file.name} on {pack.file.arch}", judgement.outputs
     if judgement.right:
         return f"all {outputs} outputs of {title} are right; the pack rules out {len(pack.told_apart)} neighbours"

@@ -14,7 +14,7 @@ from .unit import UnitDrawing, name_of
 __all__ = ["TOPS", "datapath"]
 
 _LEFT = 14
-#: Maximum number of rows or columns that are drawn. In a larger array, dots are drawn before the last one.
+#: Maximum number of rows or columns that are drawn. In a larger array, dots precede the last row or column.
 _MOST = 4
 _UNIT, _PITCH_X, _PITCH_Y = (112, 44), 140, 66
 #: Number of tensor memory columns.
@@ -61,12 +61,12 @@ def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 def _shown(count: int) -> list[int | None]:
-    """Return the indices of the rows or columns to draw; None stands for a gap of rows or columns not drawn."""
+    """Return the indices of the rows or columns to draw; None stands for the rows or columns that are left out."""
     return [*range(count)] if count <= _MOST else [*range(_MOST - 2), None, count - 1]
 
 
 def _draw_warp(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw a warp: registers, the multiplexer that selects operands of the array, the array, and the results."""
+    """Draw a warp: registers, the buffer that gathers operands for the array of units, the array, and the results."""
     config.require_warp()
     words = f"{config.rows} x {config.columns} units; {WARP_ROWS} x {WARP_COLUMNS} outputs take {config.warp_blocks} "
     words += "cycles per step of K"

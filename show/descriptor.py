@@ -24,7 +24,7 @@ __all__ = ["ExplainedDescriptor", "explained_descriptor"]
 
 _HEXADECIMAL = re.compile(r"0[xX]([0-9a-fA-F_']+)[uUlL]*")
 _FAMILIES = ("wgmma", "tcgen05")
-#: Maximum number of possible meanings of an instruction descriptor that are printed.
+#: Maximum number of opcodes that are printed for an instruction descriptor without an opcode.
 _MOST_READINGS = 12
 
 
@@ -33,11 +33,11 @@ class ExplainedDescriptor:
     """Decoded fields of a descriptor, with their meanings and problems."""
 
     value: int
-    bits: int  #: Width in bits: 64 for a matrix descriptor, 32 for an instruction descriptor
+    bits: int  #: Width of the descriptor in bits: 64 for a matrix descriptor, 32 for an instruction descriptor
     title: str  #: Kind of the descriptor, as a heading
     fields: tuple[DescriptorField, ...]
-    notes: tuple[str, ...]  #: Meanings that follow from several fields together
-    problems: tuple[str, ...]  #: Problems that follow from several fields together
+    notes: tuple[str, ...]  #: Explanations that concern several fields
+    problems: tuple[str, ...]  #: Problems of combinations of fields
 
     @property
     def every_problem(self) -> list[str]:
@@ -76,10 +76,11 @@ def _bits(field: DescriptorField) -> str:
 def explained_descriptor(text: str, operand: str | None = None, major: str | None = None) -> ExplainedDescriptor | None:
     """Explain a descriptor, given as text that begins with a hexadecimal number; return None for any other text.
 
-    The number is a 64-bit matrix descriptor (more than 8 digits) or a 32-bit instruction descriptor of ``tcgen05``. It
-    may be followed by ``wgmma``, ``tcgen05``, or the instruction that takes it. `operand` is the operand that a matrix
-    descriptor places, and `major` its major order (default: both). Raise an `InstructionError` or `OperandError` if the
-    instruction does not parse or has no such descriptor, or the number is too large.
+    The number is a 64-bit matrix descriptor (more than 8 digits) or a 32-bit instruction descriptor of ``tcgen05``.
+    After the number, ``wgmma``, ``tcgen05``, or the instruction that takes the descriptor may follow. `operand` is the
+    operand that a matrix descriptor places, and `major` the operand's major order (default: both). Raise an
+    `InstructionError` or `OperandError` if the instruction does not parse or has no such descriptor, or the number is
+    too large.
     """
     number, _, rest = text.strip().partition(" ")
     match = _HEXADECIMAL.fullmatch(number.rstrip(","))
@@ -92,7 +93,7 @@ def explained_descriptor(text: str, operand: str | None = None, major: str | Non
     if is_matrix or rest.startswith("wgmma"):
         return _matrix(value, rest, operand, major)
     if operand or major:
-        raise OperandError("--operand and --major belong to matrix descriptors, which have more than 8 digits")
+        raise OperandError("--operand and --major apply only to matrix descriptors, which have more than 8 digits")
     return _instruction(value, rest)
 
 
@@ -116,7 +117,7 @@ def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> Ex
             }
             notes += [f"{name}: fits" for name, wrong in verdicts.items() if not wrong]
         lines = [f"{name}: {problem}" for name, wrong in verdicts.items() for problem in wrong]
-        if all(verdicts.values()):  # operand or major order may be unknown: one valid combination is enough
+        if all(verdicts.values()):  # operand or major order may be unknown, so one valid combination is enough
             problems = lines
         else:
             notes += lines
@@ -129,7 +130,7 @@ def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> Ex
 
 
 def _tile_problems(subject: Subject, operand: str, tile: SharedTile) -> list[str]:
-    """Return the reasons why a tile in shared memory does not fit an operand; empty if it fits."""
+    """Return the reasons why a tile in shared memory does not fit an operand; empty if the tile fits."""
     shape, d = tile_shape(subject.instruction, operand, subject.opcode), tile.descriptor
     try:
         check_tile(subject.instruction, subject.opcode, shape.fmt, d.swizzle.name, tile.major)

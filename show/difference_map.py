@@ -12,13 +12,13 @@ from ..infra.figures import drawn, sheet
 
 __all__ = ["DifferenceMap"]
 
-#: Maximum numbers of rows and columns of cells in a map, as text and as a picture.
+#: Maximum size of a map in rows and columns of cells: as text, and as a picture.
 _TEXT, _PICTURE = (32, 64), (64, 64)
-#: Letter of a cell by the share of its outputs that differ: none, some, at least half, all.
+#: Letters for a cell of which no, some, at least half, or all outputs differ.
 _LETTERS = ".-+#"
 _COLOURS = ("#eef3f7", "#f6c48f", "#e8833a", "#b3261e")
 _MEANINGS = ("none differs", "some differ", "at least half differ", "all differ")
-#: Sizes of the picture in inches.
+#: Sizes in inches: side of a cell in the picture, and the four margins of the picture.
 _CELL, _LEFT, _TOP, _RIGHT, _BOTTOM = 0.13, 0.85, 0.95, 0.4, 0.55
 _LEAST_WIDTH = 7.5
 #: Distance, in cells, between two labels on an axis of the map.
@@ -27,7 +27,7 @@ _LABELLED = 8
 
 @dataclass(frozen=True, eq=False)
 class DifferenceMap:
-    """Map of the differing outputs of a product, divided into cells; rows and columns per cell are powers of two."""
+    """Map of the differing outputs of a matrix product, divided into cells of 2**i rows x 2**j columns."""
 
     differing: NDArray[np.bool_]  #: Whether each output differs, shape (M, N)
 

@@ -30,8 +30,8 @@ class _Row:
     name: str
     shapes: str
     types: str
-    #: Instructions of the table row, with their opcodes if ``tcgen05``. All have the same architectures and sparsity.
-    #: Only one M and N is included, because the evidence does not depend on M and N.
+    #: Instructions of the table row (with opcodes for ``tcgen05``), which have the same architectures and sparsity. The
+    #: list has only one M and N of an instruction, because the evidence does not depend on M and N.
     instructions: tuple[tuple[Opcode | None, Instruction], ...]
     spelled: tuple[str, ...]  #: Names of the instructions in PTX syntax
 
@@ -51,7 +51,7 @@ EVIDENCE_LEVELS = [f"{level.value.capitalize()}: {level.meaning}." for level in 
 
 
 def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]]]:
-    """Yield opcode, instruction and JSON entry. The entry of a ``tcgen05`` has shape and types, and a list of all N."""
+    """Yield opcode, instruction and JSON entry of every instruction. A ``tcgen05`` entry lists all N of an opcode."""
     for row in VARIANTS:
         for i in instructions_of(row):
             yield None, i, {"instruction": str(i)}
@@ -63,7 +63,7 @@ def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]
 
 
 def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: str) -> dict[str, str]:
-    """Return evidence labels by architecture, with counts if labels differ; `absent` where no instruction exists."""
+    """Return the evidence for instructions as text by architecture; `absent` if it has none of the instructions."""
     cells = {}
     for arch in ARCHITECTURES:
         counts = Counter(evidence(i, arch, opcode=opcode) for opcode, i in instructions if arch in i.architectures)
@@ -74,7 +74,7 @@ def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: st
 
 
 def _levels(instructions: Sequence[tuple[Opcode | None, Instruction]], arch: str | None, absent: str) -> dict[str, str]:
-    """Return the level of evidence of instructions by architecture; only of `arch` if it is not None."""
+    """Return the level of evidence of instructions by architecture; only for `arch` if `arch` is not None."""
     cells = _cells(instructions, absent)
     if arch is None:
         return cells
@@ -164,7 +164,7 @@ def _matches(
 def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[dict[str, object]]:
     """Return the instructions that :func:`instruction_rows` selects, each with its evidence, as JSON values.
 
-    The evidence is that of `arch`, or of every architecture if it is None.
+    The evidence is that of `arch`, or of every architecture if `arch` is None.
     """
     return [
         entry | {"evidence": _levels([(opcode, i)], arch, "")}

@@ -31,13 +31,13 @@ _WIDTH = 44
 
 @dataclass(frozen=True, kw_only=True)
 class PastedInstruction:
-    """Instruction of a line of PTX, with the roles of its operands."""
+    """Instruction in a line of PTX that the user gave, with the role of each operand in the line."""
 
     subject: Subject
     line: PastedLine
     roles: tuple[OperandRole, ...]
-    selector: int | None  #: Sparsity selector; None if the line gives no constant selector
-    notes: tuple[str, ...]  #: Notes about missing operands and about words that were added to the name
+    selector: int | None  #: Sparsity selector; None if the line of PTX gives no constant selector
+    notes: tuple[str, ...]  #: Notes on added words, wrong descriptors, and values that the line of PTX does not state
 
     def as_dict(self) -> dict[str, object]:
         """Return the roles of the operands as JSON data."""
@@ -84,7 +84,7 @@ class Layout:
 
     @cached_property
     def numerics(self) -> dict[str, object]:
-        """Numerics of the instruction; raise an `InstructionError` if the architecture does not have it."""
+        """Numerics of the instruction; raise an `InstructionError` if the architecture lacks the instruction."""
         return numerics_as_dict(self.subject, self.arch)
 
     def as_dict(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Layout:
         """Return a picture of the operands as SVG: grids above a common k axis.
 
         Operands with an element in `choice` are drawn whole. Tiles of shared memory are drawn as lines of 128 bytes.
-        Raise an `OperandError` if none of the operands has a map, and a `BackendError` if matplotlib is not installed.
+        Raise an `OperandError` if no operand can be drawn, and a `BackendError` if matplotlib is not installed.
         """
         if self.tiles:
             return tiles_as_svg(self.subject.name, self.placements.operands)
@@ -133,20 +133,20 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class TileChoice:
-    """Placement of operands in shared memory; offsets of None mean tiles without gaps."""
+    """Placement of operands in shared memory; an offset of None is the offset in a tile without gaps."""
 
     swizzle: str = "none"  #: Name of the swizzle, a key of :data:`~sptc.isa.memory.SWIZZLES`
-    major: str = "k"  #: ``k`` or ``mn``
-    #: Fields of the matrix descriptor: three in bytes, and the base offset.
+    major: str = "k"  #: Dimension along which elements are adjacent in memory: ``k`` or ``mn``
+    #: Fields of the matrix descriptor: two offsets and the start address in bytes, and the base offset.
     leading_offset: int | None = None
     stride_offset: int | None = None
     start: int = 0
     base_offset: int = 0
 
     def tiles(self, subject: Subject, operand: str | None) -> dict[str, SharedTile]:
-        """Return tiles of A and B in shared memory, or of one operand; raise an `OperandError` for invalid tiles."""
+        """Return the tiles of A and B, or of `operand`, in shared memory; raise an `OperandError` for invalid tiles."""
         if operand not in (None, "a", "b"):
-            raise OperandError(f"only a and b can be in shared memory, not {operand}")
+            raise OperandError(f"only operands a and b can be in shared memory, not {operand}")
         offsets = self.leading_offset, self.stride_offset
         words: dict[str, Any] = {"swizzle": self.swizzle, "major": self.major, "offsets": offsets}
         words |= {"start": self.start, "base_offset": self.base_offset}
@@ -175,11 +175,11 @@ def layout(
     arch : str, optional
         Architecture whose numerics are shown. Default: sm_90, or the first architecture that has the instruction.
     selector : int, optional
-        Sparsity selector. Default: that of the line, or 0.
+        Sparsity selector. Default: the selector in the line of PTX, or 0.
     operand : str, optional
         The only operand to show.
     row, lane : int, optional
-        Show only this row of A, C, D and metadata; only this thread, or lane of tensor memory.
+        Show only this row of A, C, D and metadata; show only this thread, or this lane of tensor memory.
     choice : Choice, optional
         Another choice of elements, instead of `row` and `lane`.
     tiles : TileChoice, optional
@@ -189,9 +189,9 @@ def layout(
     Raises
     ------
     InstructionError
-        No instruction or more than one has these words, or the architecture does not have it.
+        No instruction or more than one has these words, or the architecture does not have the instruction.
     OperandError
-        The selector, the operand or an element of the choice does not exist; or the operands cannot lie in such tiles.
+        The selector, the operand or a chosen element does not exist; or the operands cannot lie in such tiles.
     """
     pasted = _read_line(words) if isinstance(words, str) else None
     known = pasted.subject if pasted else words
@@ -201,7 +201,7 @@ def layout(
     require_target(subject.instruction, chosen, subject.opcode)
     written = pasted.selector if pasted else None
     if None not in (selector, written) and selector != written:
-        raise OperandError(f"the line has sparsity selector {written}, which contradicts selector {selector}")
+        raise OperandError(f"the line of PTX has sparsity selector {written}, which contradicts selector {selector}")
     result = Layout(
         subject=subject,
         arch=chosen,
@@ -211,7 +211,7 @@ def layout(
         tiles=tiles.tiles(subject, operand) if tiles else {},
         pasted=pasted,
     )
-    _ = result.placements, result.numerics  # raises errors about arguments immediately, not when the layout is printed
+    _ = result.placements, result.numerics  # report wrong arguments now, not only when the layout is printed
     return result
 
 
@@ -299,7 +299,7 @@ def _value(roles: Sequence[OperandRole], names: tuple[str, ...]) -> int | None:
 
 
 def _descriptor_problems(roles: Sequence[OperandRole], family: str) -> Iterator[str]:
-    """Yield the problems of matrix descriptors that the line gives as constants."""
+    """Yield the problems of matrix descriptors that are constants in a line of PTX."""
     for role in roles:
         if role.role in ("a-desc", "b-desc") and role.value is not None:
             for field in shared_fields(role.value, family):
@@ -308,7 +308,7 @@ def _descriptor_problems(roles: Sequence[OperandRole], family: str) -> Iterator[
 
 
 def _shortened(text: str) -> str:
-    """Shorten a long list of registers to its first two registers and its last one."""
+    """Shorten a long list of registers to the first two registers and the last register."""
     parts = [part.strip() for part in text.strip("{}").split(",")]
     if len(text) <= _WIDTH or not text.startswith("{") or len(parts) <= 3:
         return text

@@ -14,12 +14,12 @@ __all__ = ["Choice", "by_word"]
 
 @dataclass(frozen=True)
 class Choice:
-    """Filter of the elements of an operand; a field of None accepts every element."""
+    """Filter of the elements of an operand; a field that is None accepts every element."""
 
-    row: int | None = None  #: Row index of A, C, D, the metadata or the scales of A
+    row: int | None = None  #: Index of a row of A, C, D, the metadata or the scales of A
     lane: int | None = None  #: Index of a thread in the warp or warpgroup, or of a lane of tensor memory.
     byte: int | None = None  #: Address of a byte of shared memory.
-    element: tuple[int, int] | None = None  #: Row and column index of an element in its operand, for B: k and n
+    element: tuple[int, int] | None = None  #: Row and column of an element in the matrix of its operand (k and n for B)
 
     @property
     def everything(self) -> bool:
@@ -27,7 +27,7 @@ class Choice:
         return (self.row, self.lane, self.byte, self.element) == (None,) * 4
 
     def of(self, place: OperandPlacement) -> NDArray[np.bool_]:
-        """Return a mask of the chosen elements, all False if the operand has no such row or lane."""
+        """Return a mask of the elements that the filter accepts, all False if the operand has no such row or lane."""
         chosen = np.ones(place.shape, np.bool_)
         if self.row is not None:
             chosen &= np.arange(place.shape[0])[:, None] == (self.row if place.indices[0] == "row" else -1)
@@ -42,7 +42,7 @@ class Choice:
         return chosen
 
     def keep(self, found: Placements) -> Placements:
-        """Return the operands with at least one chosen element; raise an `OperandError` if there are none."""
+        """Return the operands with at least one accepted element; raise an `OperandError` if no operand has any."""
         if self.everything:
             return found
         kept = tuple(place for place in found.operands if self.of(place).any())
@@ -55,7 +55,7 @@ class Choice:
         return Placements(kept, found.unknown)
 
     def lines(self, place: OperandPlacement) -> Iterator[str]:
-        """Yield one line of text for each lane and word that has chosen elements, lowest bits first."""
+        """Yield one line of text for each lane and word that has accepted elements, lowest bits first."""
         for (lane, word), entries in sorted(by_word(place, self.of(place)).items()):
             where = f"{place.memory.word} {word}"
             if place.memory is not Memory.SHARED:

@@ -23,8 +23,7 @@ _INDICES_ALONG_K = ("k", "stored", "chunk")
 #: Sizes of the parts of the picture, in inches.
 _CELL_HEIGHT, _HEADER_HEIGHT, _TITLE_HEIGHT, _GAP = 0.26, 0.19, 0.72, 0.55
 _LEFT, _RIGHT, _WORD_WIDTH, _LEAST_WIDTH = 0.75, 0.35, 0.86, 9.5
-#: Minimum drawn width of an element, in inches, for a label with its lowest bit, and for a label with its range of
-#: bits.
+#: Minimum width in inches of a drawn element whose label is its lowest bit, or its range of bits.
 _ROOM_FOR_A_NUMBER, _ROOM_FOR_A_RANGE = 0.14, 0.3
 _KEYS = {
     Memory.REGISTERS: "T: lane of the warp, R: its register",
@@ -53,11 +52,11 @@ class _Panel:
     heading: str  #: Title above the grid
     down: str  #: Name of the matrix index that increases downwards
     rows: list[list[_Cell]]  #: Cells of each row, from the top
-    #: Header lines above the grid, each a list of (first column, end, text).
+    #: Header lines above the grid, each a list of (first column, column after the last, text).
     headers: list[list[tuple[float, float, str]]]
     dividers: list[float]  #: Columns at which a tick separates elements of the same word
     scale: float  #: Width of a column in inches
-    legend: list[tuple[int, str]]  #: Colours of the cells, and their meaning
+    legend: list[tuple[int, str]]  #: Entries of the legend: index of a colour, and meaning of the colour
 
     @property
     def height(self) -> float:
@@ -68,7 +67,7 @@ class _Panel:
 def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) -> bytes:
     """Draw the placement of the operands as SVG, except block scales; the sparsity selector is in a heading.
 
-    Raise an `OperandError` if none of the operands has a map, and a `BackendError` if matplotlib is not installed.
+    Raise an `OperandError` if no operand can be drawn, and a `BackendError` if matplotlib is not installed.
     """
     shown = [place for place in found.operands if not place.operand.startswith("scale")]
     if not shown:
@@ -206,7 +205,7 @@ def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
             size = _font(cell.label, width)
             axes.text(left + width / 2, middle, cell.label, fontsize=size, ha="center", va="center", zorder=3)
     for divider in panel.dividers:
-        # Short ticks instead of full lines, because a label may span several elements.
+        # Separate elements by short ticks instead of full lines, because a label may span several elements.
         x = _LEFT + divider * panel.scale
         axes.plot([x, x], [y - _HEADER_HEIGHT * 0.15, y], color="#444", lw=0.5)
     x = _LEFT
@@ -218,17 +217,17 @@ def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
 
 
 def _font(text: str, inches: float, most: float = 9) -> float:
-    """Return the largest font size in points at which a text fits; a character is about 0.62 of the size wide."""
+    """Return the largest font size in points at which a text fits; a character is about 0.62 font sizes wide."""
     return min(most, 72 * inches * 0.92 / (0.62 * max(1, len(text))))
 
 
 # Pictures of tiles in shared memory.
 
-#: Bytes of a line of the picture, which covers all banks of shared memory once.
+#: Number of bytes in a line of the picture: one word of each bank of shared memory.
 _LINE = 128
 #: Maximum number of lines drawn per tile; after these lines, the pattern repeats.
 _MOST_LINES = 32
-#: Sizes of the parts of a picture of tiles in inches.
+#: Sizes, in inches, of the parts of a picture of tiles.
 _UNIT_WIDTH, _LINE_HEIGHT, _TILE_LEFT, _TILE_TOP, _TILE_GAP = 1.12, 0.24, 0.8, 0.55, 0.75
 _EMPTY = "#f3f3f3"
 
@@ -237,7 +236,7 @@ def tiles_as_svg(title: str, places: tuple[OperandPlacement, ...]) -> bytes:
     """Draw tiles of shared memory as SVG, one panel per tile; raise a `BackendError` if matplotlib is not installed.
 
     A cell is a unit of 16 bytes, labelled with its elements. Units of the same row of the matrix (of the same k if
-    MN-major) have the same colour, which shows how the swizzle moves them.
+    MN-major) have the same colour, which shows how the swizzle moves units.
     """
     patches: Any = importlib.import_module("matplotlib.patches")
     panels = [(place, _units(place)) for place in places]
@@ -283,7 +282,7 @@ def _units(place: OperandPlacement) -> dict[int, tuple[str, int]]:
     assert place.tile
     last = place.words + (place.low_bits + place.bits - 1) // 8
     rows, columns = np.indices(place.shape)
-    # Index of rows or columns that is equal for all elements of a unit of 16 bytes; it determines the unit's colour.
+    # All elements of a 16-byte unit have the same row, or the same column, whose index determines the unit's colour.
     across = place.indices.index("k") if place.operand == "b" else 1 - place.indices.index("row")
     outer = (rows, columns)[1 - across if place.tile.major == "k" else across]
     entries: dict[int, list[tuple[int, int, int]]] = {}

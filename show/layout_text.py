@@ -19,7 +19,7 @@ __all__ = ["layout_as_text", "name_of", "numerics_as_dict", "span"]
 
 _WIDTH = 118
 _QUAD = 4
-#: Maximum number of registers that are printed in full; a formula describes all others.
+#: Maximum number of registers that are printed in full; a formula describes all other registers.
 _LISTED = 4
 _METHODS = {
     Method.FUSED: "L products and the accumulator are truncated F bits below the largest exponent, summed exactly and "
@@ -151,7 +151,7 @@ def _corners(place: OperandPlacement) -> list[str]:
 
 
 def _by_register(place: OperandPlacement) -> list[str]:
-    """Format the content of every lane as one block for each register, blocks side by side."""
+    """Format the elements that each lane holds as blocks of text side by side, one block per register."""
     words = by_word(place, place.lanes < WARP_LANES)
     registers = sorted({register for _, register in words})
     per_register = len(words[0, 0])
@@ -203,7 +203,7 @@ def _grid(cells: Sequence[str], columns: int = _QUAD) -> list[str]:
 
 
 def _side_by_side(blocks: Sequence[Sequence[str]]) -> list[str]:
-    """Place blocks of text of equal height side by side, as many in a line as fit."""
+    """Place blocks of text of equal height side by side, as many as fit in a line."""
     width = max(len(line) for block in blocks for line in block)
     fit = max(1, (_WIDTH + 3) // (width + 5))
     return [

@@ -1,4 +1,4 @@
-"""Explanation of one metadata nibble: legality, selected elements, multiplexers, and software that writes it."""
+"""Explanation of a metadata nibble: legality, selected elements, multiplexers, and software that writes the nibble."""
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -19,10 +19,10 @@ _CUTLASS = "CUTLASS compressor of sm_90, sm_100 and sm_120"
 _CUTEDSL = "CuTeDSL sparse_utils"
 _MUX = ("mux4", "mux3")
 _EVERY = (_PYTORCH, _CUTLASS, _CUTEDSL)
-#: Nibbles that CuTeDSL writes for an empty chunk and for one nonzero at element 0, 1, 2 or 3, from its source code.
+#: Nibbles that CuTeDSL writes, by its source code, for an empty chunk, and for one nonzero at element 0, 1, 2 or 3.
 _OF_CUTEDSL = (0b1110, (0b1100, 0b1101, 0b1110, 0b1110))
-#: Nibbles that software writes for other chunks than those of :func:`_lone`, each with the content of the chunk and the
-#: name of the software.
+#: Nibbles that software writes for chunks that :func:`_lone` does not yield: nibble, content of the chunk, and name of
+#: the software.
 _APART = (
     (0b0100, "no nonzero, tf32", _CUTLASS),
     (0b0000, "three or four nonzeros, which is illegal", f"{_CUTEDSL} on a GPU"),
@@ -30,7 +30,7 @@ _APART = (
 
 
 def _lone() -> Iterator[tuple[int, str, str]]:
-    """Yield nibbles that software writes for 2:4 chunks with one nonzero or none, with chunk content and software."""
+    """Yield the nibble for each 2:4 chunk with at most one nonzero, the chunk content, and the software."""
     records = {_PYTORCH: PRODUCERS["pytorch"], _CUTLASS: PRODUCERS["cutlass3"]}
     tables = {name: (record.empty, record.single) for name, record in records.items()}
     for name, (empty, single) in (tables | {_CUTEDSL: _OF_CUTEDSL}).items():
@@ -53,7 +53,7 @@ def _users() -> dict[tuple[str, str], list[Instruction]]:
 
 
 def _named(instructions: Iterable[Instruction]) -> str:
-    """Return instructions as text: opcodes, each with its types of A."""
+    """Return instructions as text: opcodes, each followed by its kinds, or by its types of A."""
     types: dict[str, dict[str, None]] = {}
     for i in instructions:
         opcode = {"mma": f"mma.{i.sparse}", "wgmma": "wgmma.sp", "tcgen05": "tcgen05.mma.sp"}[i.family]
@@ -63,7 +63,7 @@ def _named(instructions: Iterable[Instruction]) -> str:
 
 
 def _selected(value: int, granularity: str) -> str:
-    """Return which element of B each stored element of A is multiplied by, as text; c is the chunk index."""
+    """Return as text which element of B is multiplied by each stored element of A; ``c`` is the chunk index."""
     if granularity == "1:2":
         if value in WHOLE_ELEMENT_NIBBLES:
             return f"stored 0 <- k 2c+{value >> 3}"
@@ -79,7 +79,7 @@ def _selected(value: int, granularity: str) -> str:
 
 
 def _multiplexers(value: int, rule: str, mux: str) -> str:
-    """Return which unit of the chunk each of the two multiplexers reads, as text."""
+    """Return as text which unit (quarter) of the chunk of B each of the two multiplexers reads."""
     i0, i1 = indices(value)
     slots = [0, 1]
     swaps = mux == "mux3" and rule == "plain" and swap_for_mux3(value)
@@ -94,7 +94,7 @@ def _multiplexers(value: int, rule: str, mux: str) -> str:
 
 
 def _producers(value: int) -> list[tuple[str, str]]:
-    """Return content of the chunk and software for each case in which software writes the nibble."""
+    """Return the content of the chunk and the software, for each case in which software writes the nibble."""
     cases = []
     i0, i1 = indices(value)
     if i0 < i1:
@@ -107,12 +107,12 @@ def _producers(value: int) -> list[tuple[str, str]]:
 
 
 def nibble_as_dict(value: int) -> dict[str, Any]:
-    """Return the legality, selection, multiplexers and producers of a nibble, 0 to 15, as JSON data.
+    """Return as JSON data whether a nibble is legal, what it selects, and which software writes it.
 
     ``rules`` has one entry for each rule and granularity, with ``legal``, ``selects`` and ``multiplexers`` by kind of
-    mux. ``swapped`` is the nibble that the assembler writes in place of a plain one for 3:1 multiplexers, or None.
-    Rules and multiplexers are those of :mod:`sptc.isa.metadata`. The nibbles that producers write
-    (:data:`sptc.tensors.sparsify.PRODUCERS`) are taken from their source code.
+    mux. ``swapped`` is the nibble that the assembler writes in place of one of rule plain for 3:1 multiplexers, or
+    None. Rules and multiplexers are those of :mod:`sptc.isa.metadata`. The nibbles that software writes
+    (:data:`sptc.tensors.sparsify.PRODUCERS`) are taken from the source code of the software.
     """
     rules = []
     for (rule, granularity), users in _users().items():

@@ -15,7 +15,7 @@ __all__ = ["by_instruction", "first_mismatch", "mismatch_text", "outcomes_as_dic
 
 
 def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
-    """Return a row per instruction and architecture with tiles, outputs, mismatches, cycles and evidence."""
+    """Return, for each instruction and architecture, the numbers of tiles and outputs, mismatches, cycles, evidence."""
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         groups[outcome.name, outcome.arch].append(outcome)
@@ -37,14 +37,14 @@ def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
 
 
 def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, str, str], Cycles | None]) -> object:
-    """Return the cycles of an instruction, as a dict by location of A if A is in both locations in the files."""
+    """Return the cycles of an instruction, as a dict by location of A if the files have A in both locations."""
     places = {outcome.a_from or "registers": outcome.instruction for outcome in group}
     counts = {a_from: cycles(instruction, arch, a_from) for a_from, instruction in places.items()}
     return dict(sorted(counts.items())) if len(counts) > 1 else next(iter(counts.values()))
 
 
 def _silicon(instruction: Instruction, arch: str, a_from: str) -> Cycles | None:
-    """Return the cycles of an instruction on a real GPU; None if they were not measured."""
+    """Return the cycles of an instruction on a real GPU; None if no cycles are known."""
     measured = timing(instruction, arch, a_from)
     return Cycles(measured.interval, measured.latency) if measured else None
 
@@ -65,7 +65,7 @@ def _total(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 
 def first_mismatch(outcomes: Iterable[Outcome]) -> dict[str, object] | None:
-    """Return the first mismatch as JSON values; None without a mismatch."""
+    """Return the first mismatch of replayed files as JSON values; None if there is no mismatch."""
     for outcome in outcomes:
         if first := outcome.first:
             beside_d = first.cta is not None
@@ -86,7 +86,7 @@ def first_mismatch(outcomes: Iterable[Outcome]) -> dict[str, object] | None:
 
 
 def outcomes_as_dict(outcomes: Sequence[Outcome], files: int) -> dict[str, object]:
-    """Return results of replayed files: rows by instruction, totals and first mismatch; cycles are `Cycles` objects."""
+    """Return results of replayed files by instruction, totals and first mismatch; cycles are `Cycles` objects."""
     total = {"files": files, **_total(outcomes)}
     return {"instructions": by_instruction(outcomes), "total": total, "first_mismatch": first_mismatch(outcomes)}
 
@@ -117,7 +117,7 @@ def outcomes_table(outcomes: Sequence[Outcome], files: int) -> str:
 def mismatch_text(first: Mapping[str, object] | None, limit: int | None) -> str:
     """Return the first mismatch, a result of :func:`first_mismatch`, as one line of text; empty for None.
 
-    `limit` is the number of random tiles that were replayed of each file; None if all tiles were.
+    `limit` is the number of random tiles of each file that were replayed; None if all tiles were replayed.
     """
     if first is None:
         return ""

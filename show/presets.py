@@ -1,4 +1,4 @@
-"""Presets of the datapath, and figures derived from a configuration, as tables."""
+"""Tables of the datapath presets, and of the figures that are derived from a configuration."""
 
 from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, WARP_SEGMENT_BYTES, CoreConfig
 from ..rtl.widths import Widths

@@ -9,7 +9,7 @@ from ..isa.sass import SOURCE, Implementation, implementations, sass_name
 
 __all__ = ["MachineInstruction", "machine_instruction"]
 
-#: Maximum number of PTX instructions to print if several match.
+#: Maximum number of SASS names that are printed if the words of the user match several names.
 _LISTED = 40
 _MEMORY = (
     "the name does not contain shape, types and sparsity, which are in the instruction descriptor idesc; a "
@@ -52,7 +52,7 @@ def _listed(heading: str, implemented: Sequence[Implementation]) -> list[str]:
 
 
 def machine_instruction(text: str, arch: str | None = None) -> MachineInstruction | None:
-    """Return the PTX instructions of a SASS name or a line of disassembly; None for any other text.
+    """Return the PTX instructions that compile to a SASS name or a line of disassembly; None for any other text.
 
     A line is for example ``HMMA.SP.16832.F32 R4, R8, R12, R4, R0, 0x0``. `arch` is the target whose instructions are
     listed (default: all). Raise an `InstructionError` if no modelled instruction of the target has the name.
@@ -65,5 +65,5 @@ def machine_instruction(text: str, arch: str | None = None) -> MachineInstructio
         same = target_named(arch).arch
         implemented = tuple(one for one in implemented if same in one.architectures)
         if not implemented:
-            raise InstructionError(f"{name} executes no modelled instruction of {arch}")
+            raise InstructionError(f"no modelled instruction of {arch} compiles to the SASS instruction {name}")
     return MachineInstruction(name, implemented)

@@ -1,4 +1,4 @@
-"""Picture of one step of a trace: each value is drawn at the part of the datapath that computes it."""
+"""Picture of one step of a trace: each value is drawn at the part of the datapath that computes the value."""
 
 from textwrap import wrap
 
@@ -15,10 +15,10 @@ _TOP, _ROW, _PITCH = 92, 22, 25
 
 
 def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) -> Diagram:
-    """Draw the values of one step in a diagram of the datapath, which a notebook displays.
+    """Draw the values of one step of a trace in a diagram of the datapath, which a notebook displays.
 
-    `traced` is a result of :func:`sptc.verify.trace_output.trace`, whose golden trace is drawn, and `number` is the
-    step, from 0. Raise an `OperandError` if the output has no such step.
+    The golden trace of `traced`, a result of :func:`sptc.verify.trace_output.trace`, is drawn. `number` is the index
+    of the step, from 0. Raise an `OperandError` if the output has no such step.
     """
     steps = len(traced.golden.steps)
     if not 0 <= number < steps:
@@ -27,7 +27,7 @@ def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) 
 
 
 class _StepDrawing(Stages):
-    """Drawing of one step, with one row per product and a last row for the accumulator."""
+    """Drawing of one step of a trace, with one row per product and a last row for the accumulator."""
 
     def __init__(self, title: str, trace: OutputTrace, number: int, theme: Theme) -> None:
         self.trace, self.step = trace, trace.steps[number]

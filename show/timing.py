@@ -21,7 +21,8 @@ __all__ = ["Row", "plot_rates", "product_table", "shape_note", "timing_rows", "t
 
 #: Values of N for which ``wgmma`` is listed if no instruction is given.
 _LISTED = (8, 32, 64, 128, 256)
-#: Values of N and kinds of ``tcgen05`` listed if no instruction is given; kinds differ only in products per cycle.
+#: Values of N and kinds of ``tcgen05`` for which cycles are listed if no instruction is given. The listed kinds differ
+#: only in products per cycle.
 _LISTED_TCGEN05 = (64, 128, 256)
 _LISTED_KINDS = (("f16", "bf16"), ("i8", "s8"), ("mxf4", "e2m1"))
 
@@ -61,15 +62,15 @@ class Row:
         plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
         if i.family == "tcgen05":
             return plain and (i.kind, i.a.name) in _LISTED_KINDS and i.n in _LISTED_TCGEN05
-        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # same cycles as with plain metadata
+        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # ordered and plain metadata take equal cycles
         return plain and not twin and (i.family == "mma" or i.n in _LISTED)
 
 
 def timing_rows(text: str | None, arch: str | None) -> Iterator[Row]:
     """Yield the timing of an instruction, or of all instructions of a target, for each location of A.
 
-    The default is sm_90, or the first architecture that has the instruction. A SASS name stands for the PTX
-    instructions that one such SASS instruction implements.
+    The default target is sm_90, or the first architecture that has the instruction. A SASS name stands for the PTX
+    instructions that compile to a single SASS instruction with this name.
     """
     if text is None:
         yield from _every_row(arch or ARCHITECTURE)
@@ -89,12 +90,12 @@ def _every_row(name: str) -> Iterator[Row]:
 
 
 def _subjects(text: str, arch: str | None) -> list[tuple[Subject, tuple[str, ...]]]:
-    """Return the instructions that a text names, each with the architectures on which it has this name."""
+    """Return the instructions that a text names, each with the architectures on which the text names it."""
     if machine := machine_instruction(text, arch):
         whole = [one for one in machine.implemented if one.count == 1]
         if not whole:
             raise InstructionError(
-                f"no cycles are known for {machine.name}: it implements only parts of instructions of {arch}"
+                f"no cycles are known for {machine.name}, which implements only parts of instructions of {arch}"
             )
         return [(subject_named(one.instruction), one.architectures) for one in whole]
     subject = resolve(text, arch)
@@ -102,11 +103,11 @@ def _subjects(text: str, arch: str | None) -> list[tuple[Subject, tuple[str, ...
 
 
 def shape_note(text: str | None, rows: Sequence[Row]) -> str | None:
-    """Return a note on the chosen shape if the rows are those of ``tcgen05`` opcodes without shape, else no text."""
+    """Return a note on the chosen shape if `text` names a ``tcgen05`` opcode without a shape, else None."""
     if text is None or "(" in text or not rows or rows[0].instruction.family != "tcgen05":
         return None
     if any(subject_named(row.text) != subject_named(row.text.partition(" ")[0]) for row in rows):
-        return None  # words or a constant descriptor choose the shape
+        return None  # search words, or a descriptor that is a constant, choose the shape
     note = "without shape and types in brackets after the opcode, the shape with the largest M and smallest N is taken"
     shapes = {row.instruction.shape_and_types for row in rows}
     return f"{note}: ({shapes.pop()})" if len(shapes) == 1 else note
@@ -168,9 +169,9 @@ _COLUMNS = range(8, 257, 8)
 
 
 def plot_rates(path: Path) -> None:
-    """Plot kept MACs per cycle of a tensor core over N, for f16, sparse and dense, A in registers and shared memory.
+    """Plot the kept MACs per cycle of a tensor core for f16 ``wgmma``, by N, sparsity and location of A.
 
-    Errors are those of :func:`~sptc.infra.figures.picture`.
+    Raise the errors of :func:`~sptc.infra.figures.picture`.
     """
     with picture(path, 9, 5) as axes:
         for colour, (sparse, k) in enumerate((("", 16), (".sp", 32))):

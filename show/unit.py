@@ -24,19 +24,19 @@ HEADS: dict[str, tuple[float, float]] = {
     "operands": (14, 90), "select": (136, 112), "multiply": (304, 136), "align": (486, 136), "reduce": (666, 100),
     "round": (806, 104), "result": (936, 52),
 }  # fmt: skip
-#: Horizontal position of each pipeline register, by cut; the register of cut ``align`` is inside the sum.
+#: Horizontal position of each pipeline register, by name of its cut; that of ``align`` is inside the box of the sum.
 _CUT_PLACES = {
     "select": 276, "product": 424, "multiply": 462, "align": 680, "tree": 750, "reduce": 788, "count": 836,
     "normalise": 874, "round": 924,
 }  # fmt: skip
 _TOP, _ROW, _GAP = 96, 66, 16
-#: Height below which a multiplexer holds only two lines of text.
+#: Height in pixels below which a drawn multiplexer has room for only two lines of text.
 _TALL = 72
 _RESULTS = {"F32": "f32 toward zero", "E8M13": "f32 of 13 bits", "F16": "f16 to nearest", "S32": "s32 wrap, clamp"}
 
 
 def name_of(config: CoreConfig) -> str:
-    """Return the name of a configuration for titles. Commands call a configuration from options ``own``."""
+    """Return the name of a configuration for titles. A configuration from command-line options has the name ``own``."""
     return "an own configuration" if config.name == "own" else config.name
 
 
@@ -46,7 +46,7 @@ def _right_of(column: str) -> float:
 
 
 class Stages(Diagram):
-    """Diagram with a title, a line of text, and a column per stage with the stage name above it."""
+    """Diagram with a title, a line of text, and a column per stage with the name of the stage above the column."""
 
     def __init__(self, title: str, words: str, height: float, theme: Theme) -> None:
         super().__init__(_WIDTH, height, title, words, theme)
@@ -54,12 +54,12 @@ class Stages(Diagram):
             self.text(left + width / 2, 76, name, size=13, kind="strong")
 
     def draw_cuts(self, config: CoreConfig, bottom: float) -> None:
-        """Draw the pipeline registers down to `bottom`, each labelled with the number of the clock cycle before it."""
+        """Draw the pipeline registers down to `bottom`, labelled with the number of the cycle before the register."""
         for cycle, cut in enumerate(config.cuts, 1):
             self.register(_CUT_PLACES[cut], 62, bottom + 6, f"cycle {cycle}")
 
     def stage(self, column: str, top: float, height: float, lines: Sequence[str], fill: str, **style: Any) -> None:
-        """Draw a box with the width of the column of a stage."""
+        """Draw a box that is as wide as the column of a stage."""
         left, width = HEADS[column]
         self.box((left, top, width, height), lines, fill, **style)
 
@@ -69,10 +69,10 @@ class Stages(Diagram):
 
 
 class UnitDrawing(Stages):
-    """Drawing of a unit.
+    """Drawing of a unit, which computes the dot product of a row of A and a column of B.
 
-    It has one row for each kind of multiplier slot, one for the accumulator, and, if the unit has them, one for the
-    groups of 4-bit products and one for the exponents.
+    The drawing has one row for each kind of multiplier slot, one for the accumulator, and, if the unit has them, one
+    for the groups of 4-bit products and one for the exponents.
     """
 
     def __init__(self, config: CoreConfig, theme: Theme) -> None:
@@ -96,7 +96,7 @@ class UnitDrawing(Stages):
             self._draw_exponents(_place(rows - 1))
 
     def _draw_operands(self) -> None:
-        """Draw the operands A and B and the multiplexers, with a bus from each to the slots."""
+        """Draw the operands A and B and the multiplexers, with a bus from each operand to the multiplier slots."""
         config, (left, width) = self.config, HEADS["operands"]
         height = _place(len(self.lanes)) - _GAP - _TOP
         of_b, bits = height * 0.6, 8 * config.step_bytes

@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-/* Version of the C interface. A caller passes it to sptc_open(), which compares it with the version of the library. */
+/* Version of the C interface that a caller passes to sptc_open(), which compares it with the library's version. */
 #define SPTC_ABI 1
 
 typedef enum sptc_status {
@@ -147,7 +147,7 @@ SPTC_API sptc_status sptc_mma(sptc_instruction *instruction, const sptc_mma_oper
 
 /* Operands of wgmma in the 128 threads of each warpgroup, and in shared memory, whose first byte has address 0. */
 typedef struct sptc_wgmma_operands {
-    int64_t tiles; /* number of warpgroups; 0 is accepted, as for mma */
+    int64_t tiles; /* number of warpgroups; 0 is accepted: nothing is computed, and the call returns SPTC_OK */
     sptc_input c;  /* accumulators (D before the instruction); may be absent if scale_d is 0 */
     sptc_input a;  /* registers of A; absent if A is in shared memory */
     uint64_t a_descriptor, b_descriptor;
@@ -174,7 +174,7 @@ SPTC_API sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_
 
 /* Operands of tcgen05.mma. An address in tensor memory is lane << 16 | column. An operand that is absent is 0. */
 typedef struct sptc_tcgen05_operands {
-    int64_t images;            /* number of memory images; 0 is accepted: nothing is computed */
+    int64_t images;            /* number of memory images; if it is 0, nothing is computed and SPTC_OK returned */
     sptc_input tmem;           /* tensor memory: 32-bit words [image][CTA of the group][128 lanes][512 columns] */
     sptc_input smem;           /* shared memory: [image][CTA] bytes; the first byte of each CTA has address 0 */
     size_t smem_stride;        /* bytes from one image to the next, an equal share per CTA; 0: all share one image */
@@ -190,8 +190,8 @@ typedef struct sptc_tcgen05_operands {
     sptc_output result; /* tensor memory after the instruction: tmem, or an array that does not overlap it */
 } sptc_tcgen05_operands;
 
-/* Computes tcgen05.mma, dense or sparse, with .ws or without, on each image of the memories, on `threads` threads. If
- * one image is refused, no image is written. */
+/* Computes tcgen05.mma, dense or sparse, with .ws or without, on each image of tensor memory and shared memory, on
+ * `threads` threads. If one image is refused, no image is written. */
 SPTC_API sptc_status sptc_tcgen05(sptc_instruction *instruction, const sptc_tcgen05_operands *operands, int threads);
 
 /* Gathers metadata from the registers e, [tile][thread]. Writes bytes [tile][m][chunks]: to `nibbles` each nibble, to

@@ -16,7 +16,7 @@ inline void require(const void *pointer, const char *name) {
     if (!pointer) throw Error(SPTC_NULL, name, " must not be NULL.");
 }
 
-// Returns the product of sizes, which must not be negative; throws on overflow.
+// Returns the product of sizes, which must not be negative; throws if the product overflows.
 inline size_t product(const char *name, std::initializer_list<int64_t> sizes) {
     size_t total = 1;
     for (int64_t size : sizes)
@@ -54,8 +54,8 @@ inline size_t image_bytes(const sptc_input &smem, size_t stride, int64_t count) 
     if (images && __builtin_mul_overflow(images - 1, stride, &end)) end = SIZE_MAX;
     const size_t image = stride ? std::min(stride, smem.bytes) : smem.bytes;
     if (count && (end > smem.bytes || image > smem.bytes - end))
-        throw Error(SPTC_SHORT_BUFFER, "smem has ", smem.bytes, " bytes, too few for ", images, " images ", stride,
-                    " bytes apart.");
+        throw Error(SPTC_SHORT_BUFFER, "smem has ", smem.bytes, " bytes, which is too few for ", images,
+                    " images at a distance of ", stride, " bytes.");
     return image;
 }
 

@@ -235,8 +235,8 @@ sptc_status sptc_choose_kernels(sptc_instruction *instruction, const char *name)
         require(name, "name");
         const Kernels *kernels = *name ? kernels_named(name) : nullptr;
         if (*name && !kernels)
-            throw Error(SPTC_NO_KERNELS, "this processor runs no kernels of the name '",
-                        std::string(name).substr(0, 40), "'; there are portable, avx2 and avx512.");
+            throw Error(SPTC_NO_KERNELS, "this processor runs no kernels named '", std::string(name).substr(0, 40),
+                        "'; the names are portable, avx2 and avx512.");
         instruction->kernels = kernels;
     });
 }
@@ -255,7 +255,7 @@ sptc_status sptc_set_numerics(sptc_instruction *instruction, int products, int a
                     fused ? 25 : changed.alignment_bits);
         check_range("zero_exponent", zero_exponent, -282, 4);
         if (group != BLOCK_GROUP && (fused || group != PART_OF_GROUP))
-            refuse_value("group must be 16, or 4 for products in groups with block scales.");
+            refuse_value("group must be 16 products, or 4 if groups of products have block scales.");
         if (products & (products - 1)) refuse_value("products must be a power of two.");
         using Named = std::map<std::string, Rounding>;
         const bool half = of.d().bits == 16;

@@ -10,9 +10,9 @@ namespace {
 
 // Number of products that are summed in a 32-bit integer: the sum of sixteen products of 27 bits is below 2^31.
 constexpr int SLOTS_IN_32_BITS = 16;
-// Limits of the weight of the last bit kept, as a power of two, and of the largest exponent of a product. Within these
-// limits, that weight and its reciprocal are f32, and the product of two elements is an exact f32, or else it is below
-// that weight and thus truncated to zero.
+// Limits of the exponent of the weight of the last bit kept, and of the largest exponent of a product. Within these
+// limits, an f32 represents the weight and its reciprocal exactly. A product of two elements is either exact in f32, or
+// below the weight and therefore truncated to zero.
 constexpr int LEAST_WEIGHT = -125, LARGEST_WEIGHT = 126, LARGEST_PRODUCT = 125;
 
 // Returns the exponents with which accumulators enter the maximum of all exponents.
@@ -65,7 +65,7 @@ struct SpecialTerms {
 
 bool is_negative(int32_t element, int32_t exponent) { return element < 0 || exponent == EXPONENT_OF_NEGATIVE_INFINITY; }
 
-// Operands of one step, for one or more vectors of columns. The pointers to B point to the first of the columns.
+// Operands of one step, for one or more vectors of columns. The pointers to B point to the first column.
 struct Step {
     const int32_t *elements, *offsets, *b_elements;
     const int16_t *exponents, *b_exponents;
@@ -145,7 +145,7 @@ __attribute__((noinline)) Ints rounded_in_doubles(Ints sum, Ints exponent, Round
 // Sums the products of slots `first` to `last` of a step, each multiplied by `factor` and truncated to an integer.
 template <int V>
 void sum_products(const Step &step, int first, int last, const Floats *factor, Ints *sums) {
-    Ints sum[V] = {};  // separate from `sums`, so that compilers keep it in registers
+    Ints sum[V] = {};  // compilers keep this variable, unlike `sums`, in registers
     for (int slot = first; slot < last; ++slot) {
         const Floats a = bits_as<Floats>(Ints{} + step.elements[slot]);
         const int32_t *b = step.b_elements + step.offsets[slot];
@@ -156,7 +156,7 @@ void sum_products(const Step &step, int first, int last, const Floats *factor, I
 }
 
 // Computes a step for V vectors of columns: aligns products and accumulators to the largest exponent, truncates, sums
-// and rounds. `scale` is the sum of the exponents of both block scales.
+// and rounds. `scale` is the exponent of the block scale of A plus that of B.
 //
 // Terms are f32. A multiplication by a power of two gives the last bit kept the weight 1, and the conversion to an
 // integer truncates. If exponents exceed the limits of f32, or a sum exceeds 32 bits, doubles take the place of f32.
@@ -164,7 +164,7 @@ template <int V>
 void fused_step(const Window &window, const Step &step, Ints *c, const Ints *scale) {
     const int f = window.numerics.alignment_bits, floor = window.numerics.zero_exponent;
     const int least = larger(floor, f + LEAST_WEIGHT);
-    // Terms whose largest exponent is not above this limit are zero, or the floor replaces the exponent.
+    // If the largest exponent does not exceed `replaced`, all terms are zero, or the floor replaces the exponent.
     const int replaced = floor < least ? EXPONENT_OF_ZERO / 2 : least;
     Shorts products[V];
     Ints largest[V], e_max[V], total[V], beyond{}, overflow{};
@@ -404,8 +404,7 @@ bool decode(const Encoding &encoding, const Container *containers, int64_t count
     const int fraction_bits = encoding.fraction_bits, sign_bit = fraction_bits + encoding.exponent_bits;
     const int bias = encoding.bias, low_bit = encoding.low_bit;
     const int32_t infinity = ((1 << encoding.exponent_bits) - 1) << fraction_bits;
-    // The bits of a magnitude, in the place of the exponent and fraction of an f32, are an f32 2^(127 - bias) times too
-    // small.
+    // With the bits of a magnitude as exponent and fraction, an f32 is 2^(127 - bias) times smaller than the magnitude.
     const float factor = bits_as<float>((127 - bias + 127) << 23);
     int32_t specials = 0;
     for (int64_t i = 0; i < count; ++i) {

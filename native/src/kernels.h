@@ -20,7 +20,7 @@ struct Window {
 };
 
 // Decoded kept elements of a row of A in the order of the steps, and for each element the row of B that is multiplied
-// by it. An element is the bits of an f32 of the same value for methods FUSED and EMULATED, else a significand.
+// by the element. For methods FUSED and EMULATED, elements are bits of f32 of the same value, else significands.
 struct RowOfA {
     const int32_t *elements;
     const int16_t *exponents;

@@ -1,5 +1,5 @@
-// Vectors of outputs in the vector extension of GCC and Clang. Their width is that of the instruction set for which the
-// including file is compiled.
+// Vectors of outputs in the vector extension of GCC and Clang. The width of the vectors is that of the instruction set
+// for which the including file is compiled.
 #ifndef SPTC_LANES_H
 #define SPTC_LANES_H
 
@@ -27,7 +27,7 @@ constexpr int LANES = VECTOR_BYTES / 4;
 typedef int32_t Ints __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t Words __attribute__((vector_size(VECTOR_BYTES)));
 typedef float Floats __attribute__((vector_size(VECTOR_BYTES)));
-typedef int16_t Shorts __attribute__((vector_size(VECTOR_BYTES / 2)));  // 16-bit elements of as many lanes
+typedef int16_t Shorts __attribute__((vector_size(VECTOR_BYTES / 2)));  // one 16-bit element for each lane of Ints
 // Vectors of half as many lanes: 32-bit elements in half the bytes, or 64-bit elements in the same number of bytes.
 typedef int32_t HalfInts __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef float HalfFloats __attribute__((vector_size(VECTOR_BYTES / 2)));
@@ -44,7 +44,7 @@ inline To loaded(const void *from) {
 
 template <typename To, typename From>
 inline To bits_as(From from) {
-    static_assert(sizeof(To) == sizeof(From), "as many bits");
+    static_assert(sizeof(To) == sizeof(From), "both types must have the same size");
     return loaded<To>(&from);
 }
 

@@ -65,7 +65,7 @@ struct Product::Scratch {
     std::vector<int32_t> a_elements, a_scale_significands, a_scale_exponents, offsets;
     std::vector<int32_t> ordered_elements, ordered_offsets, results;
     std::vector<int16_t> a_exponents, b_exponents, ordered_exponents;
-    int32_t unit_offsets[16][4] = {};  // offset of the selected row of B in a chunk, by nibble and slot; negative: none
+    int32_t unit_offsets[16][4] = {};  // offset of the selected row of B in a chunk, by nibble and slot; no row if < 0
     bool b_special = false, a_special = false, spliced_special = false;
 };
 

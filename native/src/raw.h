@@ -12,7 +12,7 @@ struct Kernels;
 
 // Exponents that mark zero, Inf and NaN, whose significands are zero. Each of these exponents
 // is below the exponent floor of all numerics, even after the exponents of block scales are added.
-// The sum of two of them fits into 16 bits.
+// The sum of two of these exponents fits into 16 bits.
 constexpr int32_t EXPONENT_OF_ZERO = -16000, EXPONENT_OF_INFINITY = -16001, EXPONENT_OF_NEGATIVE_INFINITY = -16002,
                   EXPONENT_OF_NAN = -16003;
 

@@ -32,11 +32,11 @@ struct Architecture {
     int numerics;       // index into Form::numerics; several targets of the assembler can share one index
     int mux;            // multiplexer type, the first index of Rule::missing
     const char *lacks;  // instructions that the target lacks: family, sparsity and kind, each word between spaces
-    int is_family;      // whether this is a family target, which does not accept .scale_vec of tcgen05
+    int is_family;      // whether the target is a family target, which does not accept .scale_vec of tcgen05
 };
 
-// A metadata rule: mask of the defined nibbles, and, for each multiplexer type and nibble, mask of those of the two
-// indices for which the multiplexer selects nothing from B.
+// A metadata rule: mask of the defined nibbles, and, for each multiplexer type and nibble, a mask of the two indices,
+// in which a bit is set if the multiplexer selects nothing from B.
 struct Rule {
     const char *name;
     uint16_t legal;
@@ -154,7 +154,7 @@ struct TensorPlaces {
 };
 
 // Layout of D in the lanes of tensor memory. N is divided into `parts` parts in successive groups of lanes, and each
-// group has its own copy of A and of the metadata.
+// group of lanes has its own copy of A and of the metadata.
 struct Layout {
     const char *name;
     int rows, parts;

@@ -11,7 +11,7 @@
 
 namespace sptc {
 
-// byte-id and thread-id of A or B: first byte of the block scales in a register, and threads whose registers hold them.
+// byte-id and thread-id of A or B: first byte of the block scales in a register, and threads with such registers.
 struct ScaleIds {
     int byte, thread;
 };

@@ -35,8 +35,8 @@ bool scale_down(uint32_t &code, const Format &format, int exponent) {
     return true;
 }
 
-// Matrices of one image of the memories. A, C, D, nibbles and block scales contain the parts of all CTAs, one CTA after
-// another; B contains the columns of all CTAs.
+// Matrices of one image of tensor memory and shared memory. A, C, D, nibbles and block scales contain the parts of all
+// CTAs, one CTA after another; B contains the columns of all CTAs.
 struct Tile {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
 };
@@ -206,7 +206,7 @@ void Execution::compute(int64_t image, const Kernels &kernels, int threads, Tile
     gather_bytes(image, placed_.scale_b, tile.scale_b);
     uint32_t *result = placed_.result + image * ctas_ * TENSOR_WORDS;
     if (result != tensor(image, 0)) std::copy_n(tensor(image, 0), size_t(ctas_) * TENSOR_WORDS, result);
-    for (int cta = 0; cta < ctas_; ++cta) {  // one product for each CTA, since each has its own block scales of B
+    for (int cta = 0; cta < ctas_; ++cta) {  // one product for each CTA, since each CTA has its own block scales of B
         const auto part = [&](std::vector<uint8_t> &whole) {
             return whole.data() + whole.size() / size_t(ctas_) * size_t(cta);
         };

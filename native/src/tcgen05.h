@@ -14,7 +14,8 @@
 
 namespace sptc {
 
-// A tcgen05.mma with checked operands, for all images of the memories. Maps of absent operands are empty.
+// A tcgen05.mma with checked operands, for all images of tensor memory and shared memory. Maps of absent operands are
+// empty.
 struct TensorInstruction {
     OpcodeOn opcode;
     InstructionDescriptor descriptor;

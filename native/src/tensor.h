@@ -35,8 +35,8 @@ TensorMap accumulator_map(const InstructionDescriptor &descriptor, uint64_t addr
 TensorMap a_map(const InstructionDescriptor &descriptor, uint64_t address);
 // Returns the positions of the metadata nibbles of a CTA's rows in its tensor memory.
 TensorMap metadata_map(const InstructionDescriptor &descriptor, uint64_t address);
-// Returns the positions of the block scales of a CTA's rows of A, or of all columns of B, in its tensor memory. The
-// columns are divided into `parts` parts, whose scales are in successive groups of lanes.
+// Returns the positions of block scales in the tensor memory of a CTA: scales of the CTA's rows of A, or of all columns
+// of B. The columns are divided into `parts` parts, whose scales are in successive groups of lanes.
 TensorMap scale_map(const char *name, int lines, int size, int scale_id, uint64_t address, int parts);
 
 }  // namespace sptc

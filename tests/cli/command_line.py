@@ -16,13 +16,13 @@ from sptc.cli import main
 
 
 class CommandLine:
-    """Calls a command (any command if `command` is empty) and captures its output."""
+    """Helper that calls the command `command` (any command if it is empty) and captures the output of the command."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], command: str = "") -> None:
         self.capsys, self.command = capsys, command
 
     def status(self, *words: object) -> object:
-        """Return the exit status of a call, also if the argument parser exits. The caller can still read the output."""
+        """Return the exit status of a call, even if the argument parser exits. The output is left for the caller."""
         try:
             return main([*self.command.split(), *map(str, words)])
         except SystemExit as end:

@@ -52,7 +52,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch, faulty_compute: Callable[..., NDArra
 
 
 def test_presets_and_chosen_instructions(cli: CommandLine, tmp_path: Path) -> None:
-    """A preset selects its architectures. A campaign of chosen instructions ends when each has been computed."""
+    """A preset selects its architectures. A campaign of chosen instructions ends when each instruction was computed."""
     totals = []
     for chosen in (("--preset", "ampere"), ("--arch", "sm_80", "sm_86"), ("--arch", "sm_80", "--preset", "ampere")):
         report = cli.json("--backend", "native", "--tiles", 1, "--seed", 11, "--shards", 4, *chosen)
@@ -102,7 +102,7 @@ def test_limit_of_outputs_and_a_new_seed_for_each_campaign(cli: CommandLine) -> 
 
 @pytest.mark.usefixtures("faulty")
 def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
-    """After a mismatch the status is 1. Two commands are printed that reproduce the mismatch while the fault exists."""
+    """A mismatch gives exit status 1 and prints two commands, which reproduce the mismatch with the injected fault."""
     _, verdict, where, replay, again = cli.text(*SMALL, "--shards", 400, status=1).splitlines()
     assert re.match(r"\d+ of [0-9,]+ outputs of \d+ shards and \d+ pairs of formats differ, in hopper: ", verdict)
     printed = re.fullmatch(
@@ -137,7 +137,7 @@ def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Comman
 
 @pytest.mark.usefixtures("faulty")
 def test_a_mismatch_in_a_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
-    """A mismatch is final: the same command reports it again and runs no further shard, even without the fault."""
+    """The same command reports a stored mismatch again and runs no further shard, even without the injected fault."""
     first = cli.json(*SMALL, "--jobs", 2, "--state", tmp_path, status=1)
     kept = records(tmp_path)
     assert first["mismatch"]["shard"] == min(record["shard"] for record in kept if record["mismatches"])
@@ -244,7 +244,7 @@ def test_an_interrupted_campaign_resumes(
         process = subprocess.Popen(command(*words), start_new_session=True, **pipes)
         until(lambda least=least: len(records(tmp_path)) >= least)
         workers = children(process.pid)
-        if sign == signal.SIGINT:  # signal all processes, as a terminal does
+        if sign == signal.SIGINT:  # send the signal to all processes of the command, as a terminal does
             os.killpg(process.pid, sign)
         else:
             process.send_signal(sign)

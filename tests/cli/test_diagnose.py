@@ -1,4 +1,4 @@
-"""``sptc diagnose`` prints the fault of a product, and exits with status 1 if wrong outputs remain unexplained."""
+"""``sptc diagnose`` prints the error of a kernel, and exits with status 1 if wrong outputs remain unexplained."""
 
 from xml.etree import ElementTree
 

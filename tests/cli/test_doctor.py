@@ -1,4 +1,4 @@
-"""``sptc doctor`` names missing packages and how to install them, and exits with 1 if the base does not work."""
+"""``sptc doctor`` names missing packages and how to install them, and exits with 1 if the base package fails."""
 
 import importlib.metadata
 from pathlib import Path
@@ -18,7 +18,7 @@ LINES = [
 
 @pytest.fixture
 def metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the requirements of the package by those in LINES."""
+    """Replace the requirements of the package by the requirements in LINES."""
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: LINES)
 
 

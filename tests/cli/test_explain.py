@@ -98,7 +98,7 @@ def test_a_line_with_operands(cli: CommandLine) -> None:
     assert [operand["role"] for operand in report["line"]["operands"]] == ["d", "a", "b", "c", "e", "f"]
     assert report["line"]["predicate"] == "%p1"
     cli.text(line, "--selector", 1, "--lane", 3)
-    cli.refuses(line, "--selector", 0, message="the line has sparsity selector 1, which contradicts selector 0")
+    cli.refuses(line, "--selector", 0, message="the line of PTX has sparsity selector 1, which contradicts selector 0")
 
 
 def test_a_line_with_descriptors(cli: CommandLine) -> None:
@@ -124,7 +124,7 @@ def test_incomplete_names_and_names_of_machine_code(cli: CommandLine) -> None:
     assert text.startswith(f".sync.aligned.row.col is missing in the name of the instruction and was added\n{F16}\n")
     cli.refuses(F16.replace("row.col", "row.row"), message="'.row.row' in ... is not accepted")
     assert len(cli.text("HMMA.SP.16832.F32", "--arch", "sm_80").splitlines()) == 5
-    cli.refuses("HGMMA.64x64x16.F32", "--arch", "sm_80", message="executes no modelled instruction of sm_80")
+    cli.refuses("HGMMA.64x64x16.F32", "--arch", "sm_80", message="no modelled instruction of sm_80 compiles")
     found = cli.json("/*0010*/ UTCOMMA.4X gdesc[UR10], gdesc[UR12], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR8], UP0 ;")
     assert {one["instruction"].split("kind::")[1].split(".")[0] for one in found["implements"]} == {"mxf4nvf4"}
     assert "QGMMA: 512 SASS names contain these words" in cli.text("QGMMA")
@@ -169,7 +169,7 @@ def test_tiles_of_shared_memory(cli: CommandLine) -> None:
     assert "start 256, SBO 64, LBO 1024" in text
     assert "448 of 1024 elements of A share bytes with others: the offsets are too small" in text
     cli.refuses_each(
-        ((WGMMA, "--swizzle", "64B", "--operand", "d"), "only a and b can be in shared memory, not d"),
+        ((WGMMA, "--swizzle", "64B", "--operand", "d"), "only operands a and b can be in shared memory, not d"),
         ((WGMMA, "--byte", 3, "--svg", "x.svg"), "--svg draws whole operands"),
     )
 
@@ -219,7 +219,7 @@ def test_descriptors(cli: CommandLine) -> None:
     assert "0x0  dense A     <- must be 1 for '.sp'" in text
     assert "  bit 2, sparse: must be 1 for '.sp'\n  bits 31:30, maximum shift of B: must be 0 without '.ws'\n" in text
     cli.refuses("0x8100014", F16, message="only tcgen05.mma has an instruction descriptor, not mma.sp")
-    cli.refuses("0x8100014", "--operand", "a", message="--operand and --major belong to matrix descriptors")
+    cli.refuses("0x8100014", "--operand", "a", message="--operand and --major apply only to matrix descriptors")
 
 
 def test_json_is_the_whole_map(cli: CommandLine) -> None:
@@ -258,7 +258,7 @@ def test_the_picture(text: str, cli: CommandLine) -> None:
     headings = [label for label in labels if " bits each, in " in label]
     assert [heading.split(",")[0] for heading in headings if heading[0] in "BC"] == ["B", "C and D"]
     if text == F16:
-        # A, B, and the accumulators have 128 registers each. Labels of metadata name bits instead.
+        # A, B, and the accumulators have 128 registers each. Labels of metadata name bits instead of registers.
         assert len([label for label in labels if re.fullmatch(r"T\d+:R\d", label)]) == 3 * 128
         assert len([label for label in labels if re.fullmatch(r"T\d+ \d+:\d+", label)]) == 128
         assert {"T31:R3", "T29 31:28", "k 28:31", "stored 14:15", "register 3"} <= set(labels)

@@ -43,7 +43,7 @@ def test_random_matrices(cli: CommandLine) -> None:
 
 
 def test_files_of_matrices_and_of_a_tile(rng: np.random.Generator, cli: CommandLine) -> None:
-    """A saved tile is multiplied by the instruction that its file names, so the product is D of this instruction."""
+    """A saved tile is multiplied by the instruction that the tile's file names, so the product equals D of the tile."""
     a, b = rng.standard_normal((20, 40)), rng.standard_normal((12, 40))
     np.savez("both.npz", a=a, b=b)
     words = ["--a", "both.npz", "--a-tensor", "a", "--b", "both.npz", "--b-tensor", "b", "--transpose-b"]

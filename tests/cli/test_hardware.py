@@ -87,7 +87,7 @@ def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
 
 
 def test_alignment_widths(cli: CommandLine) -> None:
-    """``--alignment`` also sets the width for 8-bit floats, as in a sweep, unless the datapath has a smaller width."""
+    """``--alignment`` also sets the alignment bits of 8-bit floats, unless the datapath keeps fewer bits for them."""
     names = ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits")
     for words, expected in (
         (["--formats", "e4m3", "--alignment", 17, "--products", 8], (17, 17, 35)),

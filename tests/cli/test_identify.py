@@ -1,4 +1,4 @@
-"""``sptc identify`` prints the way of summation, or the nearest way, and rejects invalid input with one line."""
+"""``sptc identify`` prints the method of summation, or the nearest method, and rejects invalid input with one line."""
 
 from itertools import pairwise
 from math import fsum
@@ -71,7 +71,7 @@ def chain(cli: CommandLine, *more: object) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.regression
 def test_the_chain_of_the_first_output_that_differs(product: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """Each instruction starts from the previous result in its slice of K. All slices add up to the output."""
+    """Each instruction starts from the previous result in its slice of K. The sum of all slices is the output."""
     a, b, y = product.values()
     wrong = y.view(np.uint32).copy()
     wrong[3, 4] ^= 1

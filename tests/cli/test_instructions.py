@@ -65,7 +65,7 @@ def test_the_text_and_filters(cli: CommandLine) -> None:
     assert len(listed) == 4
     assert all("m16n8k128" in entry["instruction"] and entry["evidence"]["sm_120"] for entry in listed)
     assert all([*entry["evidence"]] == ["sm_120"] for entry in listed)
-    name = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"  # the name with .kind::f8f6f4 has all these words, too
+    name = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"  # a name with .kind::f8f6f4 also has all these words
     levels = "recorded elsewhere: sm_89 sm_100; recorded: sm_90; modelled: sm_120"
     assert cli.text(name).startswith(f"{name}, A is dense\n    m16n8k32\n    e4m3 to f32\n    {levels}\n\n")
     assert [entry["instruction"] for entry in cli.json(name)["instructions"]] == [name]

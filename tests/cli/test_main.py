@@ -56,7 +56,7 @@ def test_near_misses(cli: CommandLine) -> None:
     assert "nearest" not in cli.streams("explain", "add.f32", status=2)[1]
 
 
-#: Types of options that accept any word.
+#: Argument types of options whose value may be any word.
 FREE = (None, Path, comma_separated)
 
 
@@ -103,14 +103,14 @@ def test_completion_of_other_shells_has_every_command(cli: CommandLine) -> None:
 
 #: Commands whose examples need a GPU.
 GPU = [name for name in EXAMPLES if name.split()[0] == "gpu"]
-#: Exit statuses of examples other than 0. A few shards do not reach all coverage bins, so their status is 1.
+#: Exit statuses of examples whose status is not 0. A few shards do not reach all coverage bins, so the status is 1.
 STATUS = {EXAMPLES["coverage"][0]: 1}
 #: Commands whose examples take more than a few seconds.
 LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep", "verilog", "gemm", "identify", "diagnose", "trace")
 
 
 def test_the_help_of_every_command_ends_with_an_example() -> None:
-    """The parser accepts every example, also if it needs a GPU or much time."""
+    """The parser accepts every example, even an example that needs a GPU or much time."""
     parsers = dict(commands(command_parser()))
     assert parsers.keys() == EXAMPLES.keys()
     for name, command in parsers.items():

@@ -81,7 +81,7 @@ def test_what_is_recorded_is_not_proved_again(tmp_path: Path, cli: CommandLine) 
 
 
 def test_properties_of_a_datapath_and_the_list(cli: CommandLine) -> None:
-    """Datapaths with 8 bytes per step skip the properties of warps; integer datapaths skip those of negation."""
+    """Datapaths with 8 bytes per step skip properties of warps; integer datapaths skip properties of negation."""
     words = ("--formats", "s4,u4", "--step-bytes", 8)
     proofs = cli.json("metadata.legal", "warp.order", "wgmma.operands", *words)["proofs"]
     assert [(row["property"], row["presets"]) for row in proofs] == [("metadata.legal", ["own"])]

@@ -66,7 +66,7 @@ def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
     assert {row[4] for row in cells} == {"0"}
     elsewhere = {(arch, "recorded elsewhere") for arch in ELSEWHERE}
     words = {("sm_100", "spot-checked elsewhere"), ("sm_100", "modelled")}
-    # Evidence, the last column, has one or two words. It is found from the end, since cycles may have two words, too.
+    # The last column, evidence, has one or two words. Count words from the end, since cycles may have two words, too.
     evidence = {(row[1], " ".join(row[-1 - (row[-1] == "elsewhere") :])) for row in cells}
     assert evidence == {("sm_90", "recorded")} | elsewhere | words
     sparse = next(row for row in cells if row[0] == "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -76,7 +76,7 @@ def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
 
 
 def test_cycles_on_a_top(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cycles of a top-level module are summed over all files of an instruction. Other back ends report none."""
+    """Cycles of a top-level module are summed over all files of an instruction. Other back ends report no cycles."""
     multiply = backend("golden").multiply
 
     def with_cycles(self: object, i: Instruction, arch: str, operands: MatrixOperands) -> Product:
@@ -89,7 +89,7 @@ def test_cycles_on_a_top(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_flipped_bit_is_reported(cli: CommandLine) -> None:
-    """The mismatch is located. Lane 13 (thread 1 of group 3) has rows 3 and 11, and columns 2 and 3."""
+    """The position of a mismatch is printed. Lane 13 (thread 1 of group 3) has rows 3 and 11, and columns 2 and 3."""
     path = Path("flipped.npz")
     for kind, source, register, row, column in (("f32", F32, 2, 11, 2), ("f16", F16, 1, 11, 2), ("s32", S32, 1, 3, 3)):
         flipped(source, path, 3, 13, register, 4)
@@ -102,7 +102,7 @@ def test_a_flipped_bit_is_reported(cli: CommandLine) -> None:
         codes = codes.astype(np.uint16) if kind == "f16" else codes
         texts = [f"0x{code:0{2 * codes.itemsize}x}" for code in codes.tolist()]
         assert [first["computed"], first["expected"]] == texts
-        numbers = [first["computed_number"], first["expected_number"]]  # strings, because JSON has no NaN
+        numbers = [first["computed_number"], first["expected_number"]]  # numbers are strings, since JSON has no NaN
         values = codes.view({"f32": np.float32, "f16": np.float16, "s32": np.int32}[kind])
         assert np.array_equal([*map(float, numbers)], values, equal_nan=True)
         assert all(("." in number or "n" in number) == (kind != "s32") for number in numbers)
@@ -248,7 +248,7 @@ def test_beside_a_file_of_another_family(file: TensorMemoryFile, rng: Random, cl
 
 
 def test_a_change_beside_d_is_printed(rng: Random, cli: CommandLine) -> None:
-    """A change beside an f16 result in a word of D is reported, because whole words are compared."""
+    """A change in the bits beside an f16 result in a word of D is reported, because whole words are compared."""
     file, word = tensor_memory_file(TCGEN05, rng, d="f16"), 0x1234
     other, name = word ^ 1 << 31, NAME.replace("f32", "f16")
     assert file.d is not None

@@ -55,7 +55,7 @@ def test_a_verdict_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bar_moves_while_one_item_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A timer redraws the progress bar. At its end, the timer stops and the previous signal handler is restored."""
+    """A timer redraws the progress bar. When the bar ends, the timer stops, and the old signal handler is restored."""
     monkeypatch.setattr(progress, "_INTERVAL", 0.01)
     stream, before = Terminal(), signal.getsignal(signal.SIGALRM)
     with progress.bar("proof", total=2, file=stream):

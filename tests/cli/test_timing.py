@@ -56,7 +56,7 @@ def test_names_without_shape_and_names_of_sass(cli: CommandLine) -> None:
     assert cli.json(text.partition(" ")[0])[0]["n"] == 8
     for name, expected in (
         ("HMMA.SP.16832.F32", {("sp", "sm_90"), ("sp::ordered_metadata", "sm_90")}),
-        ("IMMA.16864.S4.S4", {("sync", "sm_80")}),  # on sm_90, other SASS instructions execute this mma
+        ("IMMA.16864.S4.S4", {("sync", "sm_80")}),  # on sm_90, other SASS instructions execute this s4 mma
         ("UTCIMMA", {("sp", "sm_100"), ("cta_group::1", "sm_100")}),
     ):
         rows = cli.json(name)

@@ -136,7 +136,7 @@ def test_own_matrices(text: str, types: str, cli: CommandLine, rng: np.random.Ge
         previous = np.uint32(int(one["golden"]["d"], 16))
     np.save("b.npy", np.ascontiguousarray(b.T))
     assert cli.json(*words, "--transpose-b") == report
-    saved(b=b[:, column], c=c[:, column])  # a vector is the only column of B and of C
+    saved(b=b[:, column], c=c[:, column])  # B and C are vectors, which count as matrices of one column
     vector = [text, "--a", "a.npy", "--b", "b.npy", "--row", row, "--golden-only"]
     assert cli.json(*vector)["d"] == report["d"]
     assert cli.json(*vector, "--c", "c.npy")["d"] == one["golden"]["d"]

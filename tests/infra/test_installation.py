@@ -15,7 +15,7 @@ def test_of_this_checkout() -> None:
 
 
 def test_of_a_checkout_and_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "a checkout"  # this name has a space, so a shell needs quotes around it
+    root = tmp_path / "a checkout"  # this name has a space, so a shell needs quotes around the path
     root.mkdir()
     monkeypatch.setattr(installation, "_ROOT", root)
     (tmp_path / "pip").touch(mode=0o755)
@@ -26,7 +26,7 @@ def test_of_a_checkout_and_of_a_wheel(tmp_path: Path, monkeypatch: pytest.Monkey
     (root / "pyproject.toml").touch()
     assert install_line("area") == f"pip install -e '{root}[area]'"
     assert install_line() == f"pip install -e '{root}'"
-    (root / "pyproject.toml").unlink()  # now a wheel; the pip on PATH belongs to another Python or is missing
+    (root / "pyproject.toml").unlink()  # sptc now counts as a wheel; pip on PATH is of another Python or missing
     monkeypatch.setattr(sys, "executable", "/opt/my tools/bin/python")
     assert install_line("dask") == "'/opt/my tools/bin/python' -m pip install 'sptc[dask]'"
     monkeypatch.setenv("PATH", "")

@@ -1,4 +1,4 @@
-"""If a process dies, each entry of its journal is complete or absent. Unsuitable folders are rejected."""
+"""If a process dies, each entry of its journal is either complete or absent. Unsuitable folders are rejected."""
 
 import os
 import signal
@@ -88,7 +88,7 @@ def test_a_killed_writer_leaves_whole_writes_and_loses_none(tmp_path: Path, rng:
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
-    """A journal can be open only once at a time. A killed process releases it, even if its child still runs."""
+    """Only one process can open a journal. A killed process releases the journal, even if its child process runs on."""
     message = rf"^{tmp_path} is in use by another campaign$"
     with closing(Journal(tmp_path, "campaign")), pytest.raises(FileError, match=message):
         Journal(tmp_path, "campaign")
@@ -116,7 +116,7 @@ def test_others_can_read_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_damaged_database(tmp_path: Path) -> None:
-    """If a page is overwritten or the file is truncated, one sentence reports the damage, or no entry is lost."""
+    """If a page is overwritten or the file is truncated, one sentence reports the damage, unless no entry is lost."""
     entries: dict[int, object] = dict.fromkeys(range(40), "x" * 300)
     with closing(Journal(tmp_path / "whole", "campaign")) as journal:
         journal.begin("task")
@@ -190,7 +190,7 @@ def test_links_and_pipes_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is too large raises an error, as does a query that takes too long because of a damaged schema."""
+    """Errors report a file that is too large, and a query that takes too long because the schema is damaged."""
     with closing(Journal(tmp_path, "campaign")) as journal:
         journal.write({1: "one"})
         monkeypatch.setattr("sptc.infra.journal._MOST_CALLS", 3)

@@ -20,7 +20,7 @@ from sptc.infra.loader import load_library
 from sptc.infra.privacy import require_private
 
 ROOT = Path(__file__).parents[2]
-#: IDs of two users without an account. The test itself runs as root.
+#: User IDs of two users without an account. The test itself runs as root.
 ONE, OTHER = 54_321, 54_322
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users")
 
@@ -74,7 +74,7 @@ def written(data: bytes) -> Callable[[Path], None]:
 
 
 def never(path: Path) -> None:
-    raise AssertionError("compiled where another user could write")
+    raise AssertionError("a library is compiled in a folder that another user could write")
 
 
 def planted(folder: Path, data: bytes) -> str:
@@ -162,7 +162,7 @@ def test_damaged_libraries_are_made_anew(
     foreign = whole[:18] + b"\xff\xff" + whole[20:]
     for spoilt in (b"", b"text", whole[:63], whole[:64], whole[: len(whole) // 2], whole[:-1], foreign):
         path = built("thing.so", written(whole))
-        path.unlink()  # this process has mapped the file, so truncation would crash it
+        path.unlink()  # a truncation would crash this process, which has mapped the file
         path.write_bytes(spoilt)
         with pytest.raises(BackendError, match=r"cannot be loaded \(it is truncated, or for another CPU architecture"):
             load_library(path)

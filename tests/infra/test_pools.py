@@ -117,7 +117,7 @@ class Idle(Executor):
 
 
 def test_a_pool_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool without workers raises an error after some seconds. The fake clock advances a second at each reading."""
+    """A pool without workers raises an error after some seconds. A fake clock advances one second at each reading."""
     seconds = count()
     monkeypatch.setattr(pools, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     monkeypatch.setattr(pools, "_GLANCE", 0.01)
@@ -125,7 +125,7 @@ def test_a_pool_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Pool(Idle, 2, workers=lambda: 0)
     pool.submit(double, 1)
     assert [pool.collect() for _ in range(5)] == [[]] * 5
-    with pytest.raises(PoolError, match=r"^the scheduler has no workers left$"):
+    with pytest.raises(PoolError, match=r"^the Dask scheduler has no workers left$"):
         pool.collect()
 
 
@@ -150,7 +150,7 @@ def test_what_work_raises(pool: Pool) -> None:
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere", "ftp://x", ""])
 def test_an_unreachable_scheduler(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "_PATIENCE", 1)
-    refused = pytest.raises(PoolError, match=f"no scheduler answers at {re.escape(address)}")
+    refused = pytest.raises(PoolError, match=f"no Dask scheduler answers at {re.escape(address)}")
     with refused as caught, cluster_pool(address):
         pass
     assert len(str(caught.value).splitlines()) == 1
@@ -214,6 +214,6 @@ except ZeroDivisionError:
 
 
 def test_an_error_while_data_are_sent() -> None:
-    """An error ends a pool even while data are sent. The test runs a separate process, which is stopped if it hangs."""
+    """An error ends a pool even while data are sent. The test stops the separate process of the pool if it hangs."""
     done = subprocess.run([sys.executable, "-c", _BURDENED], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout == "left\n"

@@ -58,7 +58,7 @@ def whole(**options: object) -> bytes:
 
 
 def patched(offset: int, value: bytes) -> bytes:
-    """Return an archive in which bytes of both headers of its member are replaced, `offset` after the ZIP version."""
+    """Return a ZIP archive with `value` in both headers of its member, `offset` bytes after the version field."""
     data = bytearray(whole())
     for mark, start in ((b"PK\x03\x04", 4), (b"PK\x01\x02", 6)):
         place = data.index(mark) + start + offset
@@ -107,7 +107,7 @@ def test_no_array_and_no_archive(tmp_path: Path) -> None:
 
 
 def test_a_long_reason(tmp_path: Path) -> None:
-    """A long error message is cut, such as a message with a member name that is as long as the rest of the archive."""
+    """A long error message is cut, for example if it contains a member name as long as the rest of the archive."""
     data = bytearray(whole())
     data[26:28] = struct.pack("<H", len(data) - 30)
     path = tmp_path / "x.npz"

@@ -8,7 +8,7 @@ from sptc.infra.sources import code_digest, code_of
 
 CODE = '''"""A module."""
 import os
-LIMIT = 3  # of something
+LIMIT = 3  # a comment
 NAMES = ("a",
          "b")
 
@@ -24,7 +24,7 @@ class Thing:
         return "# none"
 '''
 SAME = {
-    "comments": CODE.replace("# of something", "# another").replace("import os\n", "# first\nimport os\n"),
+    "comments": CODE.replace("# a comment", "# another").replace("import os\n", "# first\nimport os\n"),
     "docstrings": CODE.replace('"""A thing."""', '"""Another\n    thing."""').replace('"""A module."""\n', ""),
     "a string after a block": CODE + '"not used"\n',
     "no docstring": CODE.replace('        """Count."""\n', ""),

@@ -50,7 +50,7 @@ def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
             return
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
-    raise AssertionError("the child outlives its parent")
+    raise AssertionError("the child process outlives its parent process")
 
 
 def test_scripts(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal shows the progress in one line, which is cleared. Otherwise, the first build prints one line."""
+    """A terminal shows a build's progress in one line, which is cleared. Otherwise, the first build prints one line."""
     monkeypatch.setattr(compiler, "_announced", [])
     library = tmp_path / "add.so"
     runtime: dict[Path, int] = {}

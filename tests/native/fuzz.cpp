@@ -17,7 +17,7 @@
 
 namespace {
 
-// Source of numbers: the bytes of the fuzzer's input until they are used up, then a random generator.
+// Source of numbers: the bytes of the fuzzer's input, and after the last byte a random generator.
 struct Randomness {
     std::mt19937_64 generator;
     const uint8_t *next = nullptr, *end = nullptr;
@@ -204,7 +204,7 @@ struct Counts {
     unsigned long accepted = 0, in_tensor_memory = 0;
 };
 
-// Opens an instruction, and makes four calls with its handle, even if it could not be opened.
+// Opens an instruction, and makes four calls with its handle, even if the instruction could not be opened.
 void use(const std::string &text, const std::string &arch, Counts &counts) {
     static const char *const kernels[] = {"", "", "", "portable", "avx2", "avx512", "none"};
     sptc_instruction *handle = nullptr;

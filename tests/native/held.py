@@ -85,7 +85,7 @@ def run_file(file: RegisterFile, threads: int = 1, kernels: str = "") -> NDArray
 def tensor_operands(
     result: NDArray, tmem: NDArray, smem: NDArray, *, metadata: str = "strict", **others: Any
 ) -> Tcgen05Operands:
-    """Return arguments of `sptc.tcgen05_mma` in the layout of the C interface, with the image axis before the CTAs."""
+    """Return arguments of `sptc.tcgen05_mma` in the layout of the C interface: axis of images first, then of CTAs."""
     return Tcgen05Operands(
         images=len(tmem), tmem=given(tmem), smem=given(smem), smem_stride=smem[0].nbytes, result=given(result, Output),
         metadata=POLICIES[metadata], **{"disable_output_lane": (0, 0, 0, 0), "enable_input_d": True, **others},

@@ -1,5 +1,5 @@
-// Testbench: compares random steps of an emitted row, with gaps between them, with libsptc. Plusargs: +steps=N sets the
-// number of steps; +verilator+seed+S, an argument of Verilator, sets the seed.
+// Testbench: compares random steps of an emitted row, with gaps between steps, with libsptc. Plusargs: +steps=N sets
+// the number of steps; +verilator+seed+S, an argument of Verilator, sets the seed.
 `include "sptc_dpi.svh"
 `include "datapath.svh"
 `include "stimulus.svh"

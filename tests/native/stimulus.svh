@@ -2,13 +2,13 @@
 package stimulus;
     import datapath::*;
 
-    // Distributions of operands. Integers have two: ANY_BITS, and the ends of their range for every other name.
+    // Distributions of operands. For integers, all names except ANY_BITS mean numbers at the ends of the range.
     typedef enum int {
         ANY_BITS, NEAR_CENTRE, FEW_BINADES, EVERY_BINADE, SMALLEST, LARGEST, BOTH_ENDS, CANCELLING, MANY_ZEROS,
         SOME_SPECIAL
     } distribution_t;
     localparam int DISTRIBUTIONS = 10;
-    localparam int IEEE = 1, NAN_ONLY = 2;  // values of the fact SPECIALS
+    localparam int IEEE = 1, NAN_ONLY = 2;  // values of entry SPECIALS in FORMATS
 
     function automatic bit one_in(int unsigned count);
         return $urandom_range(count - 1) == 0;
@@ -32,8 +32,8 @@ package stimulus;
         return 32'(noise[0]) << (FORMATS[number][operand][CODE_BITS] - 1);
     endfunction
 
-    // Returns a zero, a subnormal, an Inf or a NaN, as far as the format has them. Half of the fractions have one set
-    // bit, since every single bit must distinguish a subnormal from zero.
+    // Returns a zero, a subnormal, an Inf or a NaN, as far as the format has such numbers. Half of the fractions have
+    // one set bit, since every single bit must distinguish a subnormal from zero.
     function automatic bit [31:0] special_code(int number, int operand);  /*verilator no_inline_task*/
         int fraction_bits = FORMATS[number][operand][FRACTION_BITS], specials = FORMATS[number][operand][SPECIALS];
         bit [31:0] sign = sign_of(number, operand, $urandom());
@@ -49,7 +49,7 @@ package stimulus;
     endfunction
 
     // Returns an end of an integer's range, 0, 1 or -1. A 32-bit accumulator is up to 2^18 away from the end, so that a
-    // sum of products can cross it.
+    // sum of products can cross the end.
     function automatic bit [31:0] extreme_integer(int number, int operand);
         int width = FORMATS[number][operand][CODE_BITS];
         bit [31:0] half = 32'h1 << (width - 1);
@@ -63,8 +63,8 @@ package stimulus;
         endcase
     endfunction
 
-    // Returns the biased exponent around which the exponents of an operand are drawn: that of the number 1, or a random
-    // one, so that sums of every magnitude occur.
+    // Returns the biased exponent around which the exponents of an operand are drawn: the exponent of the number 1, or
+    // a random exponent, so that sums of every magnitude occur.
     function automatic int drawn_centre(int number, int operand);
         if (one_in(2)) return FORMATS[number][operand][BIAS];
         return int'($urandom_range(FORMATS[number][operand][LARGEST_EXPONENT]));
@@ -79,8 +79,8 @@ package stimulus;
             NEAR_CENTRE: return finite_code(number, operand, centre - 1, centre + 1);
             FEW_BINADES: return finite_code(number, operand, centre - 4, centre + 4);
             EVERY_BINADE: return finite_code(number, operand, 0, largest);
-            // One in 20 codes is zero. The exponent of a zero term must not raise the largest exponent, which is
-            // visible only beside terms that are much smaller.
+            // A code is zero with probability 1/20. The exponent of a zero term must not raise the largest exponent,
+            // which is visible only if all other terms are much smaller.
             SMALLEST: return one_in(20) ? 0 : finite_code(number, operand, 0, 2);
             LARGEST: return one_in(20) ? 0 : finite_code(number, operand, largest - 1, largest);
             BOTH_ENDS: return one_in(20) ? 0 : one_in(7) ? finite_code(number, operand, largest - 1, largest)
@@ -100,7 +100,7 @@ package stimulus;
     endfunction
 
     // Returns a word of elements, with noise in the unused bits. With distribution CANCELLING, neighbouring elements of
-    // A differ only in their signs, and all elements of B are one number. `previous` is the preceding word, unless
+    // A differ only in their signs, and all elements of B are equal. `previous` is the preceding word, unless
     // `first` is set.
     function automatic bit [31:0] drawn_word(int number, int operand, distribution_t distribution, int centre,
                                              bit [31:0] previous, bit first);  /*verilator no_inline_task*/
@@ -119,16 +119,17 @@ package stimulus;
         return word;
     endfunction
 
-    // Replaces one element of a word by a zero, subnormal, special or huge number. A word with many such elements would
-    // hide the effect of each.
+    // Replaces one element of a word by a zero, subnormal, special or huge number. In a word with many such elements,
+    // the effect of a single element would be hidden.
     function automatic bit [31:0] planted(bit [31:0] word, int number, int operand);  /*verilator no_inline_task*/
         int element = FORMATS[number][operand][ELEMENT];
         return replaced(word, number, operand, element * int'($urandom_range(32 / element - 1)),
                         one_in(3) ? drawn_code(number, operand, LARGEST, 0) : special_code(number, operand));
     endfunction
 
-    // Returns accumulators near given sums of products. If `residues` is set, an accumulator cancels its sum except for
-    // the last bits. Otherwise its exponent differs from that of the sum by at most 30, so that alignment shifts occur.
+    // Returns accumulators near given sums of products. If `residues` is set, an accumulator cancels the sum except for
+    // the last bits. Otherwise, the exponents of accumulator and sum differ by at most 30, so that alignment shifts
+    // occur.
     function automatic bit [31:0] near_sums(bit [31:0] sums, int number, bit residues);  /*verilator no_inline_task*/
         int element = FORMATS[number][OF_C][ELEMENT], fraction_bits = FORMATS[number][OF_C][FRACTION_BITS];
         bit [31:0] word = sums;

@@ -143,7 +143,7 @@ def test_no_sanitizer_complains(sources: Path, tmp_path: Path) -> None:
 
 
 def test_positions_of_metadata() -> None:
-    """Lane and position of a nibble are sums over the bits of its row and chunk, and equal the metadata map."""
+    """Lane and position of a nibble are sums over the bits of its row and chunk, and agree with the metadata map."""
     table = re.search(r"PLACES\[\] = \{\n(.*?)\n\};", header(), re.DOTALL)
     places = [np.array(re.findall(r"\d+", row), int).reshape(4, 8) for row in table[1].splitlines()]
     for i in (i for i in every_instruction() if i.sparse):
@@ -182,7 +182,7 @@ def test_texts_without_the_number_of_block_scales() -> None:
 
 
 def test_targets_of_the_assembler() -> None:
-    """The assembler accepts the instruction kinds that a target has, and refuses all other kinds."""
+    """The library accepts the instructions that a target of the assembler has, and refuses all other instructions."""
     for name, target in TARGETS.items():
         for words in ("kind::f16", "kind::i8", "kind::mxf4.block_scale", "kind::mxf8f6f4.block_scale.scale_vec::1X"):
             for opcode in (parse_opcode(f"tcgen05.mma.{sp}cta_group::1.{words}") for sp in ("", "sp.")):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.regression
 HERE = Path(__file__).parent
 HOPPER, ARCH = PRESETS["hopper"], "sm_90"
 REFUSED = "undefined metadata at tile 0, row 1, chunk 4 (lane 5, bits 3:0): nibble 0b0000 breaks the ordered rule"
-#: Plusarg for each bench, and the beginning of its output.
+#: Plusarg for each bench, and start of the line that the bench prints.
 WORK = {"row": ("+steps=150000", r"150000 steps of 62 "), "warp": ("+instructions=15000", r"15000 instructions of 72 ")}
 Build = Callable[..., Path]
 
@@ -59,7 +59,7 @@ def test_the_hardware_equals_the_library(bench: Build, top: str, rng: np.random.
 
 @pytest.mark.parametrize(("top", "changes"), [("warp", {"alignment_bits": 24}), ("row", {"mux": "mux3"})], ids=str)
 def test_other_hardware_is_found(bench: Build, top: str, changes: dict[str, object]) -> None:
-    """The bench detects wrong hardware: one alignment bit less, or multiplexers that do not reach every unit."""
+    """The bench detects wrong hardware: one alignment bit less, or 3:1 multiplexers in place of 4:1 multiplexers."""
     array = {"rows": 1, "columns": 2} if top == "warp" else {}  # a small array, for a short compile time
     done = run(bench(top, emit(replace(HOPPER, **array, **changes), top, top)), WORK[top][0], seed=7)
     assert done.returncode != 0

@@ -18,7 +18,7 @@ from sptc.native.vendor import write_files
 from .held import given, opened, refuses
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-#: Instructions that the fuzz program opens in one run, with four calls each.
+#: Number of instructions that the fuzz program opens in one run, with four calls each.
 INSTRUCTIONS = 1000
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
 

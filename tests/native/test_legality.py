@@ -1,4 +1,4 @@
-"""Each of the sixteen nibbles in otherwise legal metadata of registers is accepted exactly if its rule defines it."""
+"""One of the sixteen nibbles in otherwise legal metadata is accepted exactly if the instruction's rule defines it."""
 
 import re
 from collections.abc import Iterator

@@ -26,7 +26,7 @@ F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def cases() -> Iterator[tuple[Instruction, str]]:
-    """Yield pairs of an instruction and an architecture. The library computes any other pair like one of these."""
+    """Yield pairs of instruction and architecture. The library computes any other pair like one of these pairs."""
     results = {}
     for i in FORMS:
         for arch in i.architectures:
@@ -88,7 +88,7 @@ def test_full_windows() -> None:
         one_sign = {}
         for name, fmt in (("a", i.a), ("b", i.b)):
             codes = getattr(operands, name)
-            # The largest number below 2 has exponent 0 (its field equals the bias) and all fraction bits set.
+            # The largest number below 2 has exponent 0 (the exponent field equals the bias) and all fraction bits set.
             largest = (fmt.bias << fmt.fraction_bits | (1 << fmt.fraction_bits) - 1) << i.low_bit(fmt)
             one_sign[name] = np.full_like(codes, largest)
         nibbles = None if operands.nibbles is None else np.full_like(operands.nibbles, 0b1110)
@@ -135,7 +135,7 @@ def test_threads_that_flush_subnormals(kernels: str, rng: np.random.Generator) -
     environment, flushing = (ctypes.create_string_buffer(32) for _ in range(2))
     functions = ctypes.CDLL(None)
     functions.fegetenv(environment)
-    # Bits 6 and 15 of MXCSR, the last word of a fenv_t: operands, and results, that are subnormal are zero.
+    # Set bits 6 and 15 of MXCSR, the last word of a fenv_t, so that subnormal operands and results become zero.
     flushing.raw = environment.raw[:28] + (int.from_bytes(environment.raw[28:], "little") | 0x8040).to_bytes(
         4, "little"
     )

@@ -1,4 +1,4 @@
-"""Results of the C interface equal recordings of an H200 and the golden model, from registers and memory."""
+"""From operands in registers and memory, the C interface computes the results of an H200 and of the golden model."""
 
 import ctypes
 from dataclasses import replace
@@ -17,7 +17,7 @@ from .held import RefusedError, given, opened, refuses, run_file
 from .products import available
 
 EVERY = list(every_instruction())
-#: One instruction of each family, combination of types, K, kind, sparsity (in either spelling) and scale format.
+#: One instruction for each combination of family, types, K, kind, sparsity (in either spelling) and scale format.
 FEW = list({(i.family, i.a, i.b, i.d, i.k, i.kind, bool(i.sparse), i.scale_format): i for i in EVERY}.values())
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 

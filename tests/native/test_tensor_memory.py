@@ -21,7 +21,7 @@ Random = np.random.Generator
 SWIZZLES = ("none", "32B", "64B", "128B")
 
 
-#: Opcodes that may have ``.ashift``; and all opcodes, followed by the opcodes that may have ``.ashift`` with it.
+#: Opcodes that may have ``.ashift``; and all opcodes, followed by the opcodes with ``.ashift``.
 SHIFTING = [opcode for opcode in every_opcode() if not opcode.weight_stationary and not KINDS[opcode.kind].scales]
 OPCODES = [*every_opcode(), *(replace(opcode, shifts_a=True) for opcode in SHIFTING)]
 
@@ -61,7 +61,7 @@ def random_case(opcode: Opcode, rng: Random, **fixed: Any) -> Case:
                 str(opcode), rng, a_in="tensor" if in_tensor else "shared", swizzles=(swizzles[0], swizzles[1]),
                 options=options, any_nibble=bool(rng.integers(2)), **expected,
             )  # fmt: skip
-        except OperandError:  # drawn again: the layout is undocumented, or operands overlap
+        except OperandError:  # draw another case, because the layout is undocumented, or operands overlap
             continue
 
 
@@ -183,7 +183,7 @@ def test_shifts_of_columns(text: str, rng: Random) -> None:
 
 @pytest.mark.parametrize(("text", "d", "fraction_bits"), [(F16, "f16", 10), (f"{SP}.kind::tf32", "f32", 23)])
 def test_the_least_number_that_may_be_scaled(text: str, d: str, fraction_bits: int, rng: Random) -> None:
-    """One number of D is scaled down to the exponent field one, which is accepted, or zero, which is rejected."""
+    """A number of D is scaled down to exponent field 1 (normal: accepted) or exponent field 0 (subnormal: rejected)."""
     one = case(text, rng, n=8, d=d, distribution="narrow")
     for scale, field, fraction in product((1, 8), (0, 1), (0, 1)):
         tmem = one.arguments["tmem"].copy()
@@ -195,7 +195,7 @@ def test_the_least_number_that_may_be_scaled(text: str, d: str, fraction_bits: i
 @pytest.mark.parametrize("text", [F16, F16_2])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_many_images(text: str, threads: int, rng: Random) -> None:
-    """Images have own or common shared memory, or are updated in place. If one is rejected, none is changed."""
+    """Images have own or common shared memory, or are updated in place. If an image is rejected, no image changes."""
     one = case(text, rng, n=16)
     pair = one.ctas == 2
     axis = one.ctas - 1
@@ -263,7 +263,7 @@ def test_operands(rng: Random) -> None:
 
 @pytest.mark.parametrize("opcode", OPCODES, ids=str)
 def test_texts(opcode: Opcode, rng: Random) -> None:
-    """Texts are normalised as by the Python parser, for any order of qualifiers, or rejected with the same message."""
+    """The library and the Python parser normalise texts equally, or reject them with equal messages."""
     collectors = [f"collector::{'b2' if opcode.weight_stationary else 'a'}::{use}" for use in ("lastuse", "discard")]
     words = [word for word in KINDS[opcode.kind].scales if KINDS[opcode.kind].scales[word] == opcode.scale_size]
     for collector in ("", *collectors):

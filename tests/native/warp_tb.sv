@@ -129,7 +129,7 @@ module warp_tb;
 
     initial begin
         longint unsigned delivered = 0;
-        int phase = 0, offers = 1, takes = 1, waited = 0;  // offers, takes: one in N cycles
+        int phase = 0, offers = 1, takes = 1, waited = 0;  // probabilities: 1/offers (input), 1/takes (output)
         bit accepted = 1, stalled = 0;
         void'($value$plusargs("instructions=%d", instructions));
         for (int number = 0; number < INSTRUCTIONS; number++) begin

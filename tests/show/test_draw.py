@@ -1,4 +1,4 @@
-"""The text in block diagrams and layouts agrees with the built hardware and with computed and printed values."""
+"""The text in block diagrams and layouts agrees with the hardware, and with computed and printed values."""
 
 import json
 import re
@@ -101,7 +101,7 @@ def test_every_top_is_drawn_light_and_dark(top: str) -> None:
     assert len({light, dark, auto}) == 3
     assert b"prefers-color-scheme: dark" in auto
     assert b"prefers" not in light + dark
-    assert hardware._DRAWN == TOPS  # a separate list, because the command does not import Amaranth
+    assert hardware._DRAWN == TOPS  # the command has its own list of modules, because it does not import Amaranth
 
 
 def test_texts_of_an_array_and_of_a_warpgroup() -> None:
