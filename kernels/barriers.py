@@ -40,6 +40,12 @@ class Barriers:
         self.pending[places] = self.expected[places] = counts
         self.phase[places] = self.bytes[places] = 0
 
+    def exceeds(self, places: NDArray[np.int64], counts: NDArray | int) -> bool:
+        """Return whether arrivals at ``mbarrier`` objects are more than the current phase of an object expects."""
+        pending = self.pending.copy()
+        np.subtract.at(pending, places, counts)
+        return bool(((pending < 0) & (self.pending >= 0)).any())
+
     def arrive(self, places: NDArray[np.int64], counts: NDArray | int, ins: Instruction) -> None:
         """Count arrivals at ``mbarrier`` objects, and begin the next phase of each object that is complete."""
         self.require(places, ins)
@@ -121,7 +127,11 @@ def barrier_step(machine: Machine, ins: Instruction) -> Step:
         return values[machine.active(mask)].astype(np.int64)
 
     def arrive(mask: Mask) -> None:
-        at = objects(mask)
+        at, arrivals = objects(mask), 1 if "expect_tx" in words else counts(mask)
+        if state.exceeds(at, arrivals) and len(warps := machine.warps(mask)) > 1:
+            for warp in warps:  # the arrivals of a warp can belong to the next phase
+                arrive(warp)
+            return
         if machine.checker:
             machine.checker.arrive([("mbarrier", place) for place in at.tolist()], machine.active(mask))
         if write:  # the state token is the parity of the phase in which the thread arrived
@@ -131,9 +141,7 @@ def barrier_step(machine: Machine, ins: Instruction) -> Step:
             write(mask, tokens)
         if "expect_tx" in words:
             state.expect(at, counts(mask), ins)
-            state.arrive(at, 1, ins)
-        else:
-            state.arrive(at, counts(mask), ins)
+        state.arrive(at, arrivals, ins)
 
     steps: dict[str, Step] = {
         "init": lambda mask: state.initialise(objects(mask), counts(mask)),

@@ -19,7 +19,7 @@ from .integers import COMBINATIONS
 from .machine import Machine, Mask, Step, not_modelled
 from .memory import GLOBAL_BASE, SHARED_WINDOW, GlobalMemory
 from .program import Address, Immediate, Instruction, Operand, Vector, at_line
-from .reductions import REDUCTIONS, memory_type, reduction
+from .reductions import REDUCTIONS, is_reduction, memory_type, reduction
 from .tensor_maps import FIELDS, MAP_BYTES, MapRecord
 from .values import numpy_type
 
@@ -56,6 +56,11 @@ class Box:
         fill = 0x7FF7 if tile.fill == "nan" else 0  # measured on an H200 for f16, bf16, f32 and f64
         offsets = offsets + (tile.address - GLOBAL_BASE)
         return cls(tile.box_bytes, tile.element, piece, offsets, inside, tile.swizzle, fill)
+
+    def has_reduction(self, operation: str) -> bool:
+        """Return whether PTX has a reduction operation for the elements. Integers of a tensor also serve as bits."""
+        bits = f"b{self.element[1:]}" if self.element[0] in "us" else self.element
+        return is_reduction(operation, self.element) or is_reduction(operation, bits)
 
     def words(self) -> NDArray[np.int64]:
         """Return the offset in global memory of each 4-byte word of the box."""
@@ -128,8 +133,9 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
 
     def octets(thread: int) -> Box:
         start, size = machine.value(read, thread) + offset - GLOBAL_BASE, machine.value(read_size, thread)
-        for at in (start, start + max(size // 16 - 1, 0) * 16):
-            machine.checked("global", np.array([at]), 16, ins)
+        if start % 16 or not machine.memory.contains(start, start + size):
+            what = "is not inside one array" if start % 16 == 0 else "does not begin at a multiple of 16 bytes"
+            raise machine.fault(ins, f"a copy of {size} bytes {what}", thread)
         offsets = np.arange(start, start + size, 16)
         return Box(size, ins.words[-1], 16, offsets, np.ones(len(offsets), np.bool_))
 
@@ -194,7 +200,9 @@ def _check_tile(machine: Machine, ins: Instruction, place: int, octets: int, thr
     for what, number, unit in (("address in shared memory", start, alignment), ("size", octets, 16)):
         if number % unit:
             raise machine.fault(ins, f"the {what} is not a multiple of {unit} bytes", thread)
-    if machine.launch.cluster_size == 1 and not 0 <= start <= machine.shared_bytes - octets:
+    if machine.launch.cluster_size > 1:  # the bytes may lie in another CTA of the cluster
+        start = place % machine.shared_bytes
+    if not 0 <= start <= machine.shared_bytes - octets:
         raise machine.fault(ins, f"a copy of {octets} bytes is not inside shared memory", thread)
 
 
@@ -209,8 +217,13 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
     """Copy or reduce from shared to global memory, as part of the bulk group that the thread commits next."""
     operation = next((word for word in ins.words if word in COMBINATIONS), None)
     destination, source, *rest = ins.operands
+    type_ = ins.words[-1]
     if ("reduce" in ins.opcode) != (operation is not None):
         raise not_modelled(ins)
+    if operation and "tensor" not in ins.words:
+        needs_noftz = operation == "add" and type_ in ("f16", "bf16")
+        if not is_reduction(operation, type_) or needs_noftz != ("noftz" in ins.words):
+            raise not_modelled(ins)
     box_of, origin = _boxes(machine, ins, destination, rest), machine.places(source, "shared", ins)
 
     def step(mask: Mask) -> None:
@@ -218,6 +231,8 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
         tasks: dict[int, tuple[Box, int]] = {}
         for thread in machine.active(mask).tolist():
             box, place = tasks[thread] = box_of(thread), int(at[thread])
+            if operation and not box.has_reduction(operation):
+                raise machine.fault(ins, f"PTX has no reduction '.{operation}' of {box.element}", thread)
             _check_tile(machine, ins, place, box.octets, thread)
             machine.work.octets[ins.line] += box.octets
             if machine.checker:

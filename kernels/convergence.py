@@ -17,6 +17,7 @@ from .program import Instruction
 __all__ = ["Convergence"]
 
 _WARP, _WARPGROUP = 32, 128
+_BITS = np.uint32(1) << np.arange(_WARP, dtype=np.uint32)
 #: Index of the operand that is the member mask, by the first word of the opcode.
 _MEMBER_MASKS = {"shfl": 4, "vote": 2, "redux": 2, "elect": 1, "bar": 0}
 
@@ -86,12 +87,12 @@ class Convergence:
         arrived = (threads | waiting) & ~passing
         guard = self.machine.every(meeting.guard()) if meeting.guard else np.ones(1, np.bool_)
         executing = arrived & (guard | waiting)
-        needed = self.alive.reshape(-1, size) & executing.reshape(-1, size).any(axis=1, keepdims=True)
+        missing = (self.alive & ~arrived).reshape(-1, size)
         if meeting.members:
             np.copyto(self._masks, self.machine.every(meeting.members()), where=executing & ~waiting)
-            named = np.bitwise_or.reduce(np.where(executing, self._masks, np.uint32(0)).reshape(-1, size), axis=1)
-            needed &= (named[:, None] >> np.arange(size, dtype=np.uint32) & 1).astype(np.bool_)
-        complete = ~(needed & ~arrived.reshape(-1, size)).any(1).repeat(size)
+            complete = self._masks & (missing * _BITS).sum(1, dtype=np.uint32).repeat(size) == 0
+        else:
+            complete = ~missing.any(1).repeat(size)
         stuck, released = executing & ~complete, waiting & complete
         self.held = held & ~released | stuck
         go = not (stuck & threads).any() and (meeting.is_barrier or not released.any())

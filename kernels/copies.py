@@ -17,6 +17,13 @@ from .program import Address, Immediate, Instruction, Negated, Operand, Register
 __all__ = ["ThreadGroups", "copy_step", "group_step"]
 
 
+#: Words that opcodes of non-bulk copies may have.
+_KNOWN = {
+    *("cp", "async", "ca", "cg", "shared", "shared::cta", "global"),
+    *("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"),
+}
+
+
 @dataclass
 class _Pending:
     """An asynchronous copy, issued by several threads, that has not completed."""
@@ -102,6 +109,8 @@ def copy_step(machine: Machine, ins: Instruction) -> Step:
     groups = machine.unit("cp.async", ThreadGroups)
     if commit_or_wait := group_step(ins, groups):
         return commit_or_wait
+    if unknown := [word for word in ins.words if word not in _KNOWN]:
+        raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     destination, source, size, *rest = ins.operands
     if not isinstance(size, Immediate) or size.value not in (4, 8, 16):
         raise not_modelled(ins)

@@ -14,7 +14,6 @@ __all__ = ["CtaBarriers"]
 
 #: Number of barriers per CTA, which instructions select by number.
 _NUMBERS = 16
-_WARP = 32
 
 
 class CtaBarriers:
@@ -60,13 +59,13 @@ class CtaBarriers:
             if (numbers >= _NUMBERS).any():
                 raise machine.fault(ins, f"the barrier number exceeds {_NUMBERS - 1}", int(np.flatnonzero(mask)[0]))
             ctas = machine.cta_of_thread[mask]
+            arrivals = self.arrived.copy()
+            np.add.at(arrivals, (ctas, numbers), 1)
+            if (arrivals[ctas, numbers] > counts)[counts > 0].any() and len(warps := machine.warps(mask)) > 1:
+                return np.logical_or.reduce([arrive(warp) for warp in warps])
             if machine.checker:
                 barriers = [("bar", cta, number) for cta, number in zip(ctas.tolist(), numbers.tolist(), strict=True)]
                 machine.checker.arrive(barriers, np.flatnonzero(mask))
-            arrivals = self.arrived.copy()
-            np.add.at(arrivals, (ctas, numbers), 1)
-            if (arrivals[ctas, numbers] > counts)[counts > 0].any() and (warps := self._warps(mask)):
-                return np.logical_or.reduce([arrive(warp) for warp in warps])
             self.arrived = arrivals
             self.needed[ctas, numbers] = counts
             if waits:
@@ -79,12 +78,6 @@ class CtaBarriers:
             return mask & ~self.waiting
 
         return arrive
-
-    def _warps(self, mask: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
-        """Return the threads of a mask in each of their warps, or an empty list if they are threads of one warp."""
-        warps = np.unique(self.machine.thread_numbers[mask] // _WARP)
-        in_warp = self.machine.thread_numbers // _WARP
-        return [mask & (in_warp == warp) for warp in warps.tolist()] if len(warps) > 1 else []
 
     def _whole_ctas(
         self, mask: NDArray[np.bool_], numbers: NDArray[np.uint32], counts: NDArray[np.uint32]

@@ -58,6 +58,7 @@ _ONE_WINDOW = ("global", "shared", "local", "param")
 #: Alignment of each CTA's shared memory in bytes. It is the size of the largest swizzle pattern, so that the low
 #: address bits are the same in every CTA.
 _SHARED_UNIT = 1024
+_WARP = 32
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,11 @@ class Machine:
     def active(self, mask: Mask) -> NDArray[np.intp]:
         """Return the indices of the threads that a mask selects."""
         return self.thread_numbers if mask is None else np.flatnonzero(mask)
+
+    def warps(self, mask: Mask) -> list[NDArray[np.bool_]]:
+        """Return the threads of a mask by warp, one mask for each warp with such threads."""
+        chosen, of_warp = np.ones(self.count, np.bool_) if mask is None else mask, self.thread_numbers // _WARP
+        return [chosen & (of_warp == warp) for warp in np.unique(of_warp[chosen]).tolist()]
 
     def every(self, values: NDArray) -> NDArray:
         """Broadcast a single value, or one value per thread, to an array with one value per thread."""
@@ -341,7 +347,7 @@ class Machine:
             at = base.at + offset
             if mask is not None and at.size > 1:
                 at = np.where(mask, at, at[mask.argmax()])  # inactive threads get the address of an active thread
-            where, at = self.resolve(at, space, ins)
+            where, at = self.resolve(at, space, ins, mask)
             return where, self.checked(where, at, size, ins, mask) if size else at
 
         return places
@@ -357,7 +363,9 @@ class Machine:
         """Convert offsets in each thread's memory to offsets in the array that contains the memory of all threads."""
         return at + self.spans[space][0] if space in self.spans else at
 
-    def resolve(self, at: NDArray[np.int64], space: str, ins: Instruction) -> tuple[str, NDArray[np.int64]]:
+    def resolve(
+        self, at: NDArray[np.int64], space: str, ins: Instruction, mask: Mask = None
+    ) -> tuple[str, NDArray[np.int64]]:
         """Return the state space of generic addresses, and their offsets in this space."""
         if space == "generic":
             low = int(at.min())
@@ -369,16 +377,20 @@ class Machine:
             at = at - start
         elif space in ("global", "const"):
             space, at = "global", at - GLOBAL_BASE
-        return space, self._in_memory(space, self._in_cluster(at, ins) if space == "shared" else at)
+        return space, self._in_memory(space, self._in_cluster(at, ins, mask) if space == "shared" else at)
 
-    def _in_cluster(self, at: NDArray[np.int64], ins: Instruction) -> NDArray[np.int64]:
+    def _in_cluster(self, at: NDArray[np.int64], ins: Instruction, mask: Mask) -> NDArray[np.int64]:
         """Convert shared-memory addresses of a cluster to offsets in the shared memory of each thread's CTA."""
         if self.launch.cluster_size == 1:
             return at
-        rank = at >> CLUSTER_SHIFT
-        if int(rank.max()) >= self.launch.cluster_size:
-            raise self.fault(ins, "the address names no CTA of the cluster", int(rank.argmax()))
-        return (at & (1 << CLUSTER_SHIFT) - 1) + (rank - self.rank_of_thread) * self.shared_bytes
+        rank, inside = at >> CLUSTER_SHIFT, at & (1 << CLUSTER_SHIFT) - 1
+        for wrong, what in (
+            ((rank < 0) | (rank >= self.launch.cluster_size), "the address names no CTA of the cluster"),
+            (inside >= self.shared_bytes, "the address is not inside the shared memory of a CTA"),
+        ):
+            if wrong.any():
+                raise self.fault(ins, what, self._first(wrong, mask))
+        return inside + (rank - self.rank_of_thread) * self.shared_bytes
 
     def checked(
         self, space: str, at: NDArray[np.int64], size: int, ins: Instruction, mask: Mask = None
@@ -392,8 +404,9 @@ class Machine:
         if space == "global":
             wrong = self.memory.outside(at, size)
         else:
-            in_cluster = space == "shared" and self.launch.cluster_size > 1
-            start, end = (np.zeros(1, np.int64), self.shared.size) if in_cluster else self.spans[space]
+            start, end = self.spans[space]
+            if space == "shared" and self.launch.cluster_size > 1:
+                start = at - at % end
             wrong = (at < start) | (at + size > start + end)
         if wrong is not None and wrong.any():
             raise self.fault(ins, f"an access of {size} bytes is not inside {space} memory", self._first(wrong, mask))

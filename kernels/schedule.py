@@ -31,12 +31,14 @@ _BUILDERS: dict[str, Builder] = {
     **ARITHMETIC, **ACCESS, **WARPS, "cvt": conversion_step, "cp": any_copy_step, "tensormap": map_step,
     "mbarrier": barrier_step, "mma": mma_step, "wgmma": wgmma_step, "tcgen05": tcgen05_step,
 }  # fmt: skip
-#: Once in this number of rounds, the threads that have waited longest run first, so that spinning threads cannot block
-#: other threads.
+#: Once in this number of rounds, the threads that have waited longest run first, and asynchronous work is executed, so
+#: that spinning threads cannot block other threads.
 _FAIR_ROUNDS = 1024
+#: Once in this number of rounds, waits for an ``mbarrier`` return false, so that spinning threads cannot block them.
+_SPIN_ROUNDS = 64 * _FAIR_ROUNDS
 #: Maximum number of times that waits for an ``mbarrier`` return false without an effect on any barrier or program
-#: counter. A launch that needs more is a deadlock.
-_FUTILE_WAITS = 256
+#: counter. A launch that needs more, or in which no register changes either, is a deadlock.
+_FUTILE_WAITS = 1 << 14
 #: Maximum number of problems that one message lists.
 _NAMED = 20
 
@@ -149,7 +151,8 @@ class Program:
                 self.machine.work.opcodes.update({name: times * number for name, number in names.items()})
 
     def _run_rounds(self) -> None:
-        machine, ctas, rounds, futile, before = self.machine, self.barriers, 0, 0, b""
+        machine, ctas, rounds, futile = self.machine, self.barriers, 0, 0
+        before = b"", b""
         while True:
             if machine.completed:
                 self.asleep[:] = False
@@ -163,20 +166,26 @@ class Program:
                 if not ctas.alive.any():
                     break
                 now = self._state()
-                futile, before = (futile + 1 if now == before else 0), now
-                if futile > _FUTILE_WAITS or not self.asleep.any():
+                futile = futile + 1 if now[0] == before[0] else 0
+                if now == before or futile > _FUTILE_WAITS or not self.asleep.any():
                     raise self._deadlock()
+                before = now
                 self._end_waits()
                 continue
             rounds += 1
+            if rounds % _FAIR_ROUNDS == 0 and machine.queue:
+                machine.queue.popleft()()
+            elif rounds % _SPIN_ROUNDS == 0:
+                self._end_waits()
             self._round(ready, fair=rounds % _FAIR_ROUNDS == 0)
         for work in machine.at_exit:
             work()
 
-    def _state(self) -> bytes:
-        """Return the program counters of all threads, and the state of all barriers."""
+    def _state(self) -> tuple[bytes, bytes]:
+        """Return the program counters with the state of all barriers, and the registers, of all threads."""
         arrays = (self.counters, self.barriers.arrived, self.barriers.cluster_arrivals)
-        return barriers(self.machine).state() + b"".join(array.tobytes() for array in arrays)
+        registers = b"".join(register.tobytes() for register in self.machine.registers)
+        return barriers(self.machine).state() + b"".join(array.tobytes() for array in arrays), registers
 
     def _end_waits(self) -> None:
         """Let all threads that wait for a phase of an ``mbarrier`` continue with the result false."""
@@ -210,7 +219,7 @@ class Program:
         everyone = bool(threads.all())
         mask: Mask = None if everyone else threads
         meetings = self.convergence
-        together = everyone or meetings.holds_none(threads)
+        together = meetings.holds_none(threads)
         blocks, runs = self.blocks[together], self.block_runs[together]
         live, executed, parted = int(np.count_nonzero(threads)), 0, False
         try:

@@ -18,7 +18,7 @@ from ..isa.memory import SharedDescriptor, decode_descriptor, operand_map
 from ..isa.operands import Immediates
 from .copies import ThreadGroups, group_step
 from .cycles import TensorWork
-from .machine import Machine, Mask, Step
+from .machine import Machine, Mask, Step, not_modelled
 from .memory import pieces_of
 from .mma import called, constant_number, parsed
 from .program import Address, Instruction, Vector, at_line, register_names
@@ -167,6 +167,8 @@ def wgmma_step(machine: Machine, ins: Instruction) -> Step:
 def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     instruction = parsed(ins, machine.launch.arch)
     operands = list(ins.operands)
+    if machine.threads % _WARPGROUP:
+        raise not_modelled(ins, f"a CTA has {machine.threads} threads, which is not a multiple of {_WARPGROUP}")
     d, first = machine.register_numbers(operands.pop(0)), operands.pop(0)
     a = machine.register_numbers(first) if isinstance(first, Vector) else ()
     read_a = None if a else machine.reader(first, "b64")

@@ -85,3 +85,65 @@ def test_a_barrier_with_fewer_threads_than_arrive_completes_several_times() -> N
     body += "LATE: bar.sync 1, 64; mov.u32 %r2, 2; DONE:"
     zeros = np.zeros(128, np.uint32)
     assert run(body, zeros, threads=128).tolist() == [1] * 96 + [2] * 32
+
+
+def test_a_spinning_warp_does_not_stop_copies() -> None:
+    """Warp 1 spins on a flag, which thread 0 stores after its bulk copy has arrived."""
+    body = """
+  mov.u32 %r3, buffer; setp.eq.u32 %p1, %r0, 0; setp.gt.u32 %p2, %r0, 31; ld.param.u64 %rd3, [p0];
+  @%p1 mbarrier.init.shared.b64 [%r3], 1; @%p1 st.shared.u32 [%r3+8], 0; bar.sync 0; @%p2 bra SPIN;
+  @%p1 mbarrier.arrive.expect_tx.shared.b64 %rd4, [%r3], 64;
+  @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3+128], [%rd3], 64, [%r3];
+WAIT: mbarrier.try_wait.parity.shared.b64 %p3, [%r3], 0; @!%p3 bra WAIT;
+  st.shared.u32 [%r3+8], 5; bra END;
+SPIN: ld.volatile.shared.u32 %r4, [%r3+8]; setp.eq.u32 %p3, %r4, 0; @%p3 bra SPIN;
+END: ld.shared.u32 %r2, [%r3+132]; st.global.u32 [%rd2], %r2;"""
+    words = np.arange(WORDS, dtype=np.uint32)
+    done = run_kernel(text(body, head=BUFFER), 1, WORDS, [words, ZEROS], check=False, limit=10_000_000).after(ZEROS)
+    assert (done == 1).all()
+
+
+def test_a_poll_continues_after_many_results_false() -> None:
+    body = """
+  mov.u32 %r3, buffer; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [%r3], 1; bar.sync 0; mov.u32 %r2, 0;
+POLL: mbarrier.test_wait.parity.shared.b64 %p2, [%r3], 0; add.u32 %r2, %r2, 1; setp.lt.u32 %p3, %r2, 300;
+  @%p3 bra POLL; st.global.u32 [%rd2], %r2;"""
+    assert (run_kernel(text(body, head=BUFFER), 1, WORDS, [ZEROS, ZEROS]).after(ZEROS) == 300).all()
+
+
+def test_arrivals_of_two_warps_complete_two_phases() -> None:
+    body = """
+  mov.u32 %r3, buffer; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [%r3], 32; bar.sync 0;
+  mbarrier.arrive.shared.b64 %rd4, [%r3];
+WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 1; @!%p2 bra WAIT;
+  cvt.u32.u64 %r2, %rd4; st.global.u32 [%rd2], %r2;"""
+    done = run_kernel(text(body, head=BUFFER), 1, WORDS, [ZEROS, ZEROS]).after(ZEROS)
+    assert len({*done[:32]}) == len({*done[32:]}) == 1
+    assert done[0] != done[32]
+
+
+def test_two_barriers_of_a_warp_in_turn() -> None:
+    """The upper half arrives at its second ``bar.warp.sync`` where the lower half still executes its first."""
+    body = """
+  mov.u32 %r3, buffer; setp.lt.u32 %p1, %r0, 16; setp.eq.u32 %p2, %r0, 0; @%p2 st.shared.u32 [%r3], 0; bar.sync 0;
+  @!%p1 bra UPPER;
+LOWER: bar.warp.sync -1; @!%p1 bra READ;
+  st.shared.u32 [%r3], 7; bar.warp.sync -1; bra END;
+UPPER: bar.warp.sync -1; bra LOWER;
+READ: ld.shared.u32 %r2, [%r3];
+END: st.global.u32 [%rd2], %r2;"""
+    program = text(body.replace("@%p2 st", "mov.u32 %r2, 9; @%p2 st"), head=BUFFER)
+    done = run_kernel(program, 1, 32, [ZEROS, ZEROS], check=False).after(ZEROS)
+    assert done[:32].tolist() == [9] * 16 + [7] * 16
+
+
+def test_groups_with_different_member_masks_pass_one_instruction() -> None:
+    """Lanes 16 to 31 exchange values before lanes 8 to 15, for which lanes 0 to 7 wait at the same instruction."""
+    body = """
+  setp.lt.u32 %p1, %r0, 16; selp.b32 %r7, 0xffff, 0xffff0000, %p1; setp.ge.u32 %p2, %r0, 8; and.pred %p3, %p1, %p2;
+  @%p3 bra MIDDLE;
+JOIN: shfl.sync.bfly.b32 %r2, %r0, 1, 31, %r7; @%p3 bra END; @%p1 bra END; bar.warp.sync 0xffffff00; bra END;
+MIDDLE: bar.warp.sync 0xffffff00; bra JOIN;
+END: st.global.u32 [%rd2], %r2;"""
+    done = run_kernel(text(body), 1, 32, [ZEROS, ZEROS]).after(ZEROS)
+    assert done[:32].tolist() == (np.arange(32) ^ 1).tolist()

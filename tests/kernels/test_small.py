@@ -241,6 +241,9 @@ def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None
         assert [*map(str, done.findings)] == ([] if orders else [finding]), barrier
         if orders:
             np.testing.assert_array_equal(done.after(result), np.roll(words, WORDS), barrier)
+    beyond = text(CLUSTER.replace("[%r5]", "[%r5+1024]"), head=".shared .align 4 .b8 buffer[256];")
+    with pytest.raises(KernelError, match="the address is not inside the shared memory of a CTA; thread 0 of CTA"):
+        run_kernel(beyond, 2, WORDS, [words, result], cluster=2)
 
 
 @pytest.mark.parametrize("_", range(4))
@@ -311,13 +314,15 @@ def test_rejected_kernels() -> None:
         (".local .b32 w[4]; mov.u64 %rd3, w; cvta.local.u64 %rd3, %rd3; atom.add.u32 %r1, [%rd3], 1;",
          "^line 18: atom.add.u32: local memory has no atomic operations; thread 0"),
         ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd1], [%r1], 16, %h1;", "qualifier '.cp_mask' is not"),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.and.f32 [%rd1], [%r1], 16;", "is not modelled$"),
+        ("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r1];", "the qualifier '.mbarrier' is not supported$"),
         ("add.sat.bf16x2 %r1, %r2, %r3;", "'add' of type bf16x2 has no qualifier '.sat'$"),
         ("sub.s16x2 %r1, %r2, %r3;", "^line 18: 'sub.s16x2' is not modelled$"),
         ("LOOP: bra LOOP;", "within the limit of thread instructions"),
         ("add.u32 %r1, %r2, %r3", "^line 18: '%r3 ret' is not an operand$"),
         ("mma.sync.aligned.m16n8k15.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r1}, {%f0};", "^line 18: .*shape"),
         (f"{_WGMMA} {{%f1, %f2, %f3, %f4}}, %rd1, %rd2, 1, 1, 1, 0, 0;",
-         "^line 18: wgmma.*: a CTA has 64 threads, which is not a multiple of 128$"),
+         "^line 18: .wgmma.*: a CTA has 64 threads, which is not a multiple of 128$"),
     ):  # fmt: skip
         with pytest.raises(KernelError, match=message):
             run_kernel(text(body), 1, WORDS, arrays, limit=1_000_000)
