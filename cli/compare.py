@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import FileError
 from ..tensors.checkpoints import contents, difference
+from ..tensors.element_types import is_extension
 from .options import Commands, add
 from .terminal import counted, print_result
 
@@ -44,20 +46,31 @@ def _execute(options: argparse.Namespace) -> int:
     rows = []
     for name, left, right in pairs:
         one, other = left(), right()
+        for path, part in ((options.file, one), (options.other, other)):
+            if part.dtype.kind not in "biuf" and not is_extension(part.dtype):
+                raise FileError(f"{path}: {name or 'the tensor'} must hold real numbers, not {part.dtype}")
         row: dict[str, Any] = {"tensor": name, "shape": list(one.shape), "elements": int(one.size), "differ": one.size}
         if one.shape == other.shape:
             row["differ"], first = difference(one, other)
             if first is not None:
-                row |= {"first": list(first), "values": [float(one[first]), float(other[first])]}
+                row |= {"first": list(first), "values": [_value(one[first]), _value(other[first])]}
         else:
             row["other_shape"] = list(other.shape)
         rows.append(row)
-    differing = [row for row in rows if row["differ"]]
+    differing = [row for row in rows if row["differ"] or "other_shape" in row]
     equal = not (missing or differing)
     lines = [_verdict(rows, differing, missing), *map(_line, rows if options.verbose else differing)]
     lines += [f"{name or 'the tensor'}: only in one file" for name in missing]
     values = {"equal": equal, "tensors": rows, "only_in_one": missing}
     return print_result(options, values, "\n".join(lines), good=equal)
+
+
+def _value(number: Any) -> int | float | str:
+    """Return a number as a JSON value: as text if neither JSON nor float64 can represent it."""
+    if number.dtype.kind in "biu":
+        return int(number)
+    value = float(number)
+    return value if isfinite(value) and value == number else str(number)
 
 
 def _verdict(rows: list[dict[str, Any]], differing: list[dict[str, Any]], missing: list[str]) -> str:
@@ -107,5 +120,5 @@ def _line(row: Mapping[str, Any]) -> str:
     first, values = ", ".join(map(str, row["first"])), row["values"]
     return (
         f"{name}{shape}, {row['differ']} of {row['elements']} elements differ, the first at ({first}): "
-        f"{values[0]!r} and {values[1]!r}"
+        f"{values[0]} and {values[1]}"
     )

@@ -26,6 +26,9 @@ _PRODUCERS = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmas
 #: Key: alias of a file format. Value: name of this file format.
 _ALIASES = {"pytorch": "cutlass2"}
 
+#: Key: option of one file format. Value: name of this file format.
+_OPTION_OF = {"instruction": "ptx", "selector": "ptx", "tile_k": "cutlass3-sm90"}
+
 
 def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc compress`` to the command line."""
@@ -118,7 +121,8 @@ def _execute(options: argparse.Namespace) -> int:
             options.source,
             options.tensor,
             granularity,
-            packing if (options.instruction, options.selector, options.tile_k) != (None,) * 3 else None,
+            packing,
+            _required(options, packing),
         )
     else:
         checkpoint = _compressed(options, summary)
@@ -143,14 +147,18 @@ def _check_options(options: argparse.Namespace) -> None:
         ("nan", options.format, "--format"),
         ("saturate", options.format, "--format"),
         ("scale_layout", options.output or options.to, "--output or --to"),
-        ("instruction", "ptx" in formats, "--from ptx or --to ptx"),
-        ("selector", "ptx" in formats, "--from ptx or --to ptx"),
-        ("tile_k", "cutlass3-sm90" in formats, "--from cutlass3-sm90 or --to cutlass3-sm90"),
+        *((name, fmt in formats, f"--from {fmt} or --to {fmt}") for name, fmt in _OPTION_OF.items()),
     ):
         if getattr(options, name) is not None and not is_useful:
             raise OperandError(f"{flag(name)} needs {others}")
     if options.expand and not options.output:
         raise OperandError("--expand needs --output")
+
+
+def _required(options: argparse.Namespace, packing: PackingOptions) -> dict[str, str]:
+    """Return the options that only describe FILE, because the format to write does not have them, as texts."""
+    given = {"instruction": packing.instruction, "selector": options.selector, "tile_k": options.tile_k}
+    return {key: str(value) for key, value in given.items() if value is not None and options.to != _OPTION_OF[key]}
 
 
 def _packing(options: argparse.Namespace) -> PackingOptions:

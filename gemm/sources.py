@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ..errors import FileError, shown
 from ..infra.reading import read_array
+from ..tensors.blocks import native
 from ..tensors.checkpoints import Checkpoint, read_compressed
 from ..tensors.compressed import Compressed
 from ..tensors.files import open_tensors
@@ -76,4 +77,4 @@ def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
         array = file.get(name)
     if not array.size or array.dtype.kind not in "fiuV" or array.dtype.names:
         raise FileError(f"{path} must hold floats, integers or codes, not {array.dtype} of shape {array.shape}")
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    return native(array)

@@ -9,7 +9,7 @@ from ..errors import OperandError, shown
 from ..isa.text import is_word_of
 from .element_types import is_extension
 
-__all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "check_word", "in_float64", "place", "row_blocks"]
+__all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "check_word", "in_float64", "native", "place", "row_blocks"]
 
 #: Type of a callback ``progress(done, total)``. `done` and `total` are numbers of rows of a matrix.
 Progress = Callable[[int, int], None]
@@ -55,6 +55,11 @@ def in_float64(block: NDArray) -> NDArray[np.float64]:
     """Convert elements to float64, without a warning for signalling NaN."""
     with np.errstate(invalid="ignore"):
         return block.astype(np.float64)
+
+
+def native(array: NDArray) -> NDArray:
+    """Return an array in native byte order, so that its bytes can be viewed as codes."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def place(mask: NDArray[np.bool_], rows: slice) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Read and write compressed matrices in files, with text metadata that describes the format."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from ..isa.formats import FORMATS
 from ..isa.instructions import parse
 from ..isa.metadata import GRANULARITIES, Granularity
 from ..operands.registers import CONTAINERS
-from .blocks import in_float64, row_blocks
+from .blocks import row_blocks
 from .compressed import Compressed
 from .element_types import TYPE_OF, named_dtype
 from .files import TensorFile, open_tensors, write_tensors
@@ -128,13 +128,15 @@ def read_compressed(
     tensor: str | None = None,
     granularity: Granularity | None = None,
     options: PackingOptions | None = None,
+    required: Mapping[str, str] | None = None,
 ) -> Checkpoint:
     """Read a compressed matrix from a file in a software format. The file may have been written by other software.
 
     `name` is a key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`, and `tensor` the prefix of the names of
-    the arrays, needed if the file holds several matrices. Granularity and options are by default those in the metadata
-    of the file; without metadata, the granularity is 1:2 for 32-bit elements and 2:4 for others. Raise a `FileError` if
-    the file does not hold such a matrix in this format.
+    the arrays, needed if the file holds several matrices. `granularity` and `options` replace what the metadata of the
+    file do not state; the default granularity is 1:2 for 32-bit elements and 2:4 for others. Raise a `FileError` if the
+    file does not hold such a matrix in this format, or its metadata state another granularity than `granularity`, or
+    other values than those of `required`, texts by name such as ``tile_k``.
     """
     file = open_tensors(path)
     text = file.metadata
@@ -155,15 +157,21 @@ def read_compressed(
     arrays = {key: file.get(prefix + key) for key in requested.tensors}
     try:
         text = {**requested.implied(arrays), **text}
-        said = PackingOptions(
-            instruction=parse(text["instruction"]) if "instruction" in text else None,
-            sparsity_selector=int(text.get("selector", 0)),
-            tile_k=int(text.get("tile_k", 128)),
+        required = {**(required or {}), **({"granularity": granularity.name} if granularity else {})}
+        for key, value in required.items():
+            if text.get(key, value) != value:
+                raise FileError(f"the metadata of {path} states the {key} {text[key]}, not {value}")
+        options = options or PackingOptions()
+        options = replace(
+            options,
+            instruction=parse(text["instruction"]) if "instruction" in text else options.instruction,
+            sparsity_selector=int(text.get("selector", options.sparsity_selector)),
+            tile_k=int(text.get("tile_k", options.tile_k)),
         )
         if granularity is None:
             thirty_two = name not in ("ptx", "bitmask") and arrays[requested.tensors[0]].dtype.itemsize == 4
             granularity = GRANULARITIES[text.get("granularity", "1:2" if thirty_two else "2:4")]
-        compressed = requested.unpack(arrays, granularity, options or said)
+        compressed = requested.unpack(arrays, granularity, options)
         if "dtype" in text:
             compressed = replace(compressed, stored=_restored(compressed, text["dtype"]))
         return Checkpoint(compressed, _quantised(file, prefix, requested, text, compressed))
@@ -237,7 +245,7 @@ def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
     if own is not None and own not in SOFTWARE_FORMATS:
         raise FileError(f"the metadata of {path} states the unknown format {shown(own)}")
     readers: dict[str, Callable[[], NDArray]] = {}
-    parts: set[str] = set()
+    parts = {"instruction", "selector"} if own == "ptx" else set[str]()
     for name in [own] if own else _BY_NAME:
         form = SOFTWARE_FORMATS[name]
         prefixes = _prefixes(file, form.tensors[0])
@@ -256,10 +264,16 @@ def difference(left: NDArray, right: NDArray) -> tuple[int, tuple[int, ...] | No
 
     The tensors may have any types of real numbers. -0.0 equals 0, and NaN equals NaN.
     """
+    if not left.size:
+        return 0, None
+    integers = left.dtype.kind in "biu" and right.dtype.kind in "biu"
+    # On most machines, a long double represents integers of 64 bits, which must equal floats exactly.
+    wide = np.longdouble if max(left.dtype.itemsize, right.dtype.itemsize) >= 8 else np.float64
     shape, total, first = left.shape, 0, None
     left, right = (one.reshape(len(one) if one.ndim else 1, -1) for one in (left, right))
     for rows in row_blocks(left.shape):
-        one, other = in_float64(np.asarray(left[rows])), in_float64(np.asarray(right[rows]))
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            one, other = (part[rows] if integers else part[rows].astype(wide) for part in (left, right))
         differs = (one != other) & ~(np.isnan(one) & np.isnan(other))
         if differs.any() and first is None:
             flat = int(differs.ravel().argmax()) + rows.start * left.shape[1]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ..errors import Error, OperandError
 from ..isa.metadata import RULES, UNITS_PER_CHUNK, Granularity
-from .blocks import check_word, place, row_blocks
+from .blocks import check_word, native, place, row_blocks
 
 __all__ = [
     "Compressed", "Crowded", "NibbleError", "SparsityError", "broken", "check_nibbles", "short_chunks", "structure",
@@ -24,7 +24,8 @@ class Compressed:
         The shapes do not match, or a nibble is above 15.
     """
 
-    #: Stored elements in the order in which the nibbles give their indices; shape (rows, columns / 2).
+    #: Stored elements in the order in which the nibbles give their indices, in native byte order; shape (rows,
+    #: columns / 2).
     stored: NDArray
     nibbles: NDArray[np.uint8]  #: Metadata nibbles of the matrix, shape (rows, chunks)
     granularity: Granularity  #: Sparsity structure
@@ -40,6 +41,7 @@ class Compressed:
             )
         if self.nibbles.dtype != np.uint8 or self.nibbles.max(initial=0) > 15:
             raise OperandError("nibbles must be uint8 and at most 15")
+        object.__setattr__(self, "stored", native(self.stored))
 
     @property
     def shape(self) -> tuple[int, int]:

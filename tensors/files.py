@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..errors import FileError, OperandError
 from ..infra.files import write_whole
 from ..infra.reading import opened, read_array, read_arrays
+from .blocks import native
 from .compressed import Compressed
 from .element_types import is_extension, named_dtype, needed
 from .pytorch import array_of, compressed_of, is_semi_structured, read_weights
@@ -110,7 +111,7 @@ def _native(path: Path, array: NDArray) -> NDArray:
             f"{path} does not state the type of its elements of {array.dtype.itemsize} bytes: .npy and .npz files "
             "cannot express bfloat16 and float8, but .safetensors files can"
         )
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    return native(array)
 
 
 def _open_npz(path: Path) -> TensorFile:

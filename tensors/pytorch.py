@@ -25,7 +25,7 @@ from .sparsify import expand
 __all__ = ["array_of", "compressed_of", "is_semi_structured", "is_tensor", "read_weights"]
 
 #: Element types that PyTorch cannot convert to numpy.
-_FOREIGN = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+_FOREIGN = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 _SEMI_STRUCTURED = ("SparseSemiStructuredTensorCUTLASS", "SparseSemiStructuredTensorCUSPARSELT")
 #: Names that a pickle may use, besides the names of storages and element types: first those of plain tensors, then
 #: those of semi-structured tensors.

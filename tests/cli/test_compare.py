@@ -79,6 +79,33 @@ def test_values_that_differ(cli: CommandLine, rng: np.random.Generator) -> None:
     cli.refuses("a.npz", "b.npz", "--tensor", "x", message="a.npz has no tensor 'x'; it has 'v', 'w'")
 
 
+def test_values_that_float64_does_not_tell_apart(cli: CommandLine) -> None:
+    for left, right, first in (
+        (np.array([[5, 2**53]]), np.array([[5, 2**53 + 1]]), [2**53, 2**53 + 1]),
+        (np.array([2**63], np.uint64), np.array([2**63 - 1]), [2**63, 2**63 - 1]),
+        (np.array([np.nan, 1]), np.array([np.inf, 1]), ["nan", "inf"]),
+    ):
+        np.savez("a.npz", x=left)
+        np.savez("b.npz", x=right)
+        (row,) = cli.json("a.npz", "b.npz", status=1)["tensors"]
+        assert (row["differ"], row["values"]) == (1, first)
+    if np.finfo(np.longdouble).nmant > 60:
+        np.save("a.npy", np.array([2**63 - 1]))
+        np.save("b.npy", np.array([2.0**63]))
+        assert cli.json("a.npy", "b.npy", status=1)["tensors"][0]["differ"] == 1
+
+
+def test_tensors_that_are_empty_or_not_real(cli: CommandLine) -> None:
+    np.save("none.npy", np.zeros((0, 3)))
+    np.save("one.npy", np.ones(1))
+    assert cli.text("none.npy", "none.npy") == "all 0 elements of 1 tensor equal\n"
+    for words in (("none.npy", "one.npy"), ("one.npy", "none.npy")):
+        assert "differ" in cli.text(*words, status=1)
+    for dtype in ("complex64", "U1", "M8[s]"):
+        np.save("other.npy", np.zeros(1, dtype))
+        cli.refuses("one.npy", "other.npy", message="other.npy: the tensor must hold real numbers, not ")
+
+
 def test_bitmasks_are_read_as_dense_matrices(cli: CommandLine, rng: np.random.Generator) -> None:
     dense = rng.integers(1, 5, (8, 24)).astype(np.float16)
     dense[:, ::2] = 0

@@ -53,6 +53,30 @@ def test_conversions(dense: NDArray, cli: CommandLine) -> None:
     assert (report["rows"], report["columns"]) == dense.shape
 
 
+@pytest.mark.usefixtures("dense")
+def test_options_of_the_output_do_not_change_how_a_file_is_read(cli: CommandLine) -> None:
+    k16 = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    for name, words in (("ptx", ("--instruction", k16, "--selector", "1")), ("cutlass3-sm90", ("--tile-k", "64"))):
+        cli.text("dense.npy", "--prune", "--to", name, *words, "--output", f"{name}.npz")
+    for source, words in (
+        ("cutlass3-sm90", ("--to", "ptx", "--selector", "0")),
+        ("cutlass3-sm90", ("--to", "cutlass3-sm90", "--tile-k", "128")),
+        ("ptx", ("--to", "cutlass3-sm90", "--tile-k", "128")),
+        ("ptx", ("--to", "ptx", "--selector", "0")),
+    ):
+        cli.text(f"{source}.npz", "--from", source, *words, "--output", "back.npz")
+        assert CommandLine(cli.capsys, "compare").text(f"{source}.npz", "back.npz").startswith("all 16,384 elements")
+    cli.refuses_each(
+        (["ptx.npz", "--from", "ptx", "--selector", "0"], "the metadata of ptx.npz states the selector 1, not 0"),
+        (
+            ["ptx.npz", "--from", "ptx", "--instruction", k16.replace("k16", "k32")],
+            f"states the instruction {k16}, not",
+        ),
+        (["ptx.npz", "--from", "ptx", "--granularity", "1:2"], "states the granularity 2:4, not 1:2"),
+        (["cutlass3-sm90.npz", "--from", "cutlass3-sm90", "--tile-k", "128"], "states the tile_k 64, not 128"),
+    )
+
+
 def test_quantised(dense: NDArray, cli: CommandLine) -> None:
     packed, back = "packed.safetensors", Path("back.safetensors")
     words = ("--granularity", "4:8", "--prune", "--format", "e2m1", "--recipe", "nvfp4")

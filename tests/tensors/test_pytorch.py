@@ -39,6 +39,10 @@ def test_types(tmp_path: Path, rng: Random) -> None:
         assert result.dtype == matrix.dtype
         np.testing.assert_array_equal(result, matrix, name)
         np.testing.assert_array_equal(read_matrix(tmp_path / "turned.pt"), matrix.T, name)
+    codes = np.arange(256, dtype=np.uint8)
+    exponents = array_of("scales", torch.from_numpy(codes).view(torch.float8_e8m0fnu))
+    assert exponents.dtype == ml_dtypes.float8_e8m0fnu
+    np.testing.assert_array_equal(exponents.view(np.uint8), codes)
 
 
 def test_dictionaries(tmp_path: Path) -> None:
