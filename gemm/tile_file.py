@@ -33,6 +33,8 @@ _ARRAYS = {
     "wgmma": ("d", "a", "e", "smem", "D"),
     "tcgen05": ("tmem", "smem", "D"),
 }
+#: Arguments that are True or False, which a file may store as 1 or 0.
+_FLAGS = ("scale_d", "enable_input_d")
 _REFUSAL = "is not a readable .npz file"
 
 
@@ -140,11 +142,14 @@ def load(path: str | Path) -> dict[str, Any]:
         named = _of_register_file(family, arrays)
     except (KeyError, ValueError, TypeError) as error:
         raise FileError(f"{path} is no register file of {family} ({error})") from None
+    if family == "wgmma" and "e" not in named:
+        named.pop("selector", None)  # Register files have a selector for dense instructions, too.
     tile: dict[str, Any] = {"instruction": str(text)}
     for name in (*_arguments_of(family), "D"):
         if name in named and named[name] is not None:
             value = named[name]
-            tile[name] = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+            value = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+            tile[name] = bool(value) if name in _FLAGS and isinstance(value, int) and value in (0, 1) else value
     if "disable_output_lane" in tile:
         tile["disable_output_lane"] = tuple(np.ravel(tile["disable_output_lane"]).tolist())
     return tile

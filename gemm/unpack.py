@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.operands import check_image, checked_ids, checked_selector, describe, is_integer, registers
+from ..api.operands import check_image, check_presence, checked_ids, checked_selector, describe, is_integer, registers
 from ..api.tcgen05 import placement_of, shared_image, tensor_image
 from ..errors import InstructionError, OperandError
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment
@@ -105,6 +105,8 @@ def unpack(
         The format of an operand needs ``ml_dtypes``, which is not installed.
     """
     subject = resolve(instruction)
+    if e is not None:
+        check_presence(subject.opcode or subject.instruction, subject.instruction.sparse, e=e)
     if opcode := subject.opcode:
         _refuse(str(opcode), {"c": c, "selector": selector})
         operands = {"d": d, "a": a, "b": b, "e": e, "scale_a": scale_a, "scale_b": scale_b}
@@ -128,8 +130,6 @@ def unpack(
     if b is not None:
         matrices["b"] = typed(_operand(i, "b", b, smem), i.b)
     if e is not None:
-        if not i.sparse:
-            raise OperandError(f"{i} is dense and takes no metadata operand e")
         words = registers("e", e, (i.threads,), i)
         chosen = checked_selector(0 if selector is None else selector, i)
         flat = unpack_nibbles(words.reshape(prod(words.shape[:-1]), i.threads), i, chosen)
@@ -207,7 +207,7 @@ def _of_tensor_memory(
     for name, value in (("tmem", tmem), ("smem", smem)):
         _check_filled(name, value, str(opcode))
     layout = layout_for(opcode, i.m)
-    if operands["a"] is None and operands["b"] is None:
+    if all(value is None for name, value in (operands | {"smem": smem}).items() if name != "d"):
         where = accumulator_map(layout, i.n, i.d.bits, operands["d"])
         lead = memory.shape[:-3]
         codes = gather_tensor(memory.reshape(prod(lead) * ctas, LANES, COLUMNS), where).reshape(*lead, i.m, i.n)

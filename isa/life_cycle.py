@@ -29,6 +29,11 @@ class _Group:
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
     buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared-memory buffers that the commit group reads
+    every_buffer: _Use | None = None  # the last multiplication that may read any buffer
+
+    def use(self, kind: str, name: Hashable) -> _Use | None:
+        """Return a multiplication that accesses a register or buffer; None if there is none."""
+        return self.registers.get(name) if kind == "register" else self.buffers.get(name, self.every_buffer)
 
 
 class WgmmaSequence:
@@ -171,7 +176,11 @@ class WgmmaSequence:
         for name, registers in operands.items():
             for register in registers:
                 self._used[register] = self._open.registers[register] = uses[name]
-        self._open.buffers |= dict.fromkeys(buffers or (), _Use(self._calls, "read"))
+        read = _Use(self._calls, "read")
+        if buffers is None:
+            self._open.every_buffer = read
+        else:
+            self._open.buffers |= dict.fromkeys(buffers, read)
 
     def commit_group(self) -> None:
         """Issue ``wgmma.commit_group``: multiplications since the previous commit form a group, which may be empty."""
@@ -210,8 +219,7 @@ class WgmmaSequence:
         self._calls += 1
         for name in names:
             for groups, missing in (([self._open], "wgmma.commit_group"), (self._committed, "wgmma.wait_group")):
-                each = [group.registers if kind == "register" else group.buffers for group in groups]
-                if uses := [used[name] for used in each if name in used]:
+                if uses := [use for group in groups if (use := group.use(kind, name))]:
                     raise OrderError(
                         f"call {self._calls}: {kind} {shown(name)} is {words} while the multiplication of call "
                         f"{uses[-1].call} may still use it: no {missing} came in between"

@@ -248,6 +248,11 @@ NOT_PACKED: list[tuple[str, dict[str, Any], str]] = [
     (SCALED, {"scale_a": (np.zeros(32, np.uint32), 1, 0)}, r"^the byte id in scale_a of mma.* must be 0, not 1$"),
     (SCALED, {"scale_a": 0}, r"^scale_a of mma.* must be a tuple \(data, byte id, thread id\), not int$"),
     (TENSOR, {"d": 0}, r"^unpack of tcgen05.* needs idesc as sptc.pack returns it: .*brackets does not replace it$"),
+    (
+        TENSOR.replace(".sp", "").replace("k32", "k16"),
+        {"d": 0, "e": 0},
+        r"^tcgen05.* is dense and takes no metadata operand e$",
+    ),
     (TENSOR, {"tmem": 0}, r"^unpack of tcgen05.* needs d, the address of D in tmem, as sptc.pack returns it"),
 ]
 
@@ -264,6 +269,10 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises(OperandError, match=message):
             sptc.random_metadata(*given)
+    held = sptc.pack(TENSOR, np.zeros((128, 32)), np.zeros((32, 16)))
+    for others in ({"e": held["e"]}, {"scale_a": 0}, {"smem": held["smem"]}):
+        with pytest.raises(OperandError, match=r"^tcgen05.* requires a if any operand other than d is given$"):
+            sptc.unpack(TENSOR, **{name: held[name] for name in ("d", "tmem", "idesc")}, **others)
     with pytest.raises(OperandError, match=r"^the selector of mma.* must be 0 to 1, not 5$"):
         sptc.random_metadata(F16, 0, selector=5)
 

@@ -119,6 +119,19 @@ def test_settings_and_shared_memory(tmp_path: Path, rng: Random) -> None:
         np.testing.assert_array_equal(read(path).run()[0], sptc.tcgen05_mma(**tile))
 
 
+def test_register_files_of_other_programs(tmp_path: Path, rng: Random) -> None:
+    """A register file may have a selector for a dense instruction, and store flags as 0 and 1."""
+    path, dense = tmp_path / "tile.npz", WGMMA.replace(".sp", "").replace("k32", "k16")
+    tile = tile_of(dense, rng)
+    operands = {"A": tile["a"][None], "B": tile["smem"].view(np.uint32)[None], "C": tile["d"][None]}
+    np.savez(path, instruction=dense, selector=0, **operands, b_descriptor=np.uint64(tile["b"]), scale_d=0)
+    np.testing.assert_array_equal(compute(sptc.load(path)), compute(tile | {"scale_d": False})[None])
+    for text, flag in ((dense, "scale_d"), (ONE_CTA, "enable_input_d")):
+        tile = tile_of(text, rng)
+        np.savez(path, **tile, **{flag: 0})
+        np.testing.assert_array_equal(compute(sptc.load(path)), compute(tile | {flag: False}))
+
+
 def test_a_product_of_the_matrices_of_a_tile(tmp_path: Path, rng: Random) -> None:
     tile, path = tile_of(F16, rng), tmp_path / "tile.npz"
     d = sptc.mma(**tile)

@@ -104,6 +104,9 @@ MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]]
     "buffer overwritten": (Sequence, [FENCE, (*MULTIPLY, A, ["b"]), COMMIT, ("write_shared", "b")],
                            "call 4: buffer 'b' is written while the multiplication of call 2 may still use it: "
                            "no wgmma.wait_group came in between"),
+    "some buffer overwritten": (begun, [COMMIT, ("write_shared", "b")],
+                                "call 5: buffer 'b' is written while the multiplication of call 3 may still use it: "
+                                "no wgmma.wait_group came in between"),
     "never committed": (begun, [("end",)], UNFINISHED.format("commit_group")),
     "never waited for": (begun, [COMMIT, ("end",)], UNFINISHED.format("wait_group")),
 }  # fmt: skip
