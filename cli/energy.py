@@ -251,7 +251,7 @@ def _operands(
     if options.a is None:
         return drawn(instruction, name, tiles(CHAIN), rng)
     way = Way(instruction=str(instruction), arch=options.arch)
-    request = ProductRequest(way, *sources(options), prune=options.prune)
+    request = ProductRequest(way, *sources(options), prune=options.prune and bool(instruction.sparse))
     with tempfile.TemporaryDirectory() as folder:
         factors = prepare(Path(folder), request).factors(instruction)
         return cut(instruction, factors.a, factors.b, factors.nibbles, tiles(factors.count), rng)

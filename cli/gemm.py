@@ -16,6 +16,7 @@ from .. import __version__
 from ..api.backends import BACKENDS, backend, with_numerics
 from ..errors import Error, FileError, OperandError
 from ..gemm.block_scales import block_scales_of, scaled_instructions
+from ..gemm.choice import in_factor_order
 from ..gemm.epilogue import RESULTS, SCALE_ORDERS
 from ..gemm.folder import ProductFolder
 from ..gemm.operands import ProductRequest, generate, prepare
@@ -242,18 +243,18 @@ def _way(options: argparse.Namespace) -> Way:
         options.instruction = tile_instruction(options.a)
     if not (way or fmt or options.instruction):
         fmt = (None if options.random else format_of(*_matrices(options))) or "f16"
-    instruction = options.instruction
+    instruction, arch = options.instruction, options.arch or _ARCH
     if options.block_scale_a and options.block_scale_b and not (way or instruction):
         scales = block_scales_of(read_factor(options.block_scale_a), read_factor(options.block_scale_b))
         assert scales
-        k = _matrices(options)[0].shape[-1]
-        instruction = str(scaled_instructions(scales, k, fmt, options.arch or _ARCH, accumulate=options.accumulate)[0])
+        k, formats = _matrices(options)[0].shape[-1], in_factor_order(fmt, options.swapped)
+        instruction = str(scaled_instructions(scales, k, formats, arch, accumulate=options.accumulate)[0])
     complete = way_of(
         way,
         {name: getattr(options, name) for name in _WAY_WORDS},
         fmt=fmt,
         instruction=instruction,
-        arch=options.arch or _ARCH,
+        arch=arch,
         accumulate=options.accumulate,
         scales=options.scales,
         result=options.result,
@@ -297,9 +298,9 @@ def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder, chan
             raise FileError(f"the operands cannot be written to {folder.path} ({error.strerror})") from None
     else:
         matrices = sources(options)
-    scales = scale_words(options)
+    scales, prune = scale_words(options), options.prune or bool(options.random and way.parsed.sparse)
     request = ProductRequest(
-        way, *matrices, options.prune or bool(options.random), options.producer, options.nan, options.rows,
+        way, *matrices, prune, options.producer, options.nan, options.rows,
         tuple(options.backend), options.compare_dense,
         epilogue_of(**words), start,
         block_scales_of(scales["block_scale_a"], scales["block_scale_b"]),

@@ -13,7 +13,7 @@ from ..isa.tcgen05 import every_opcode
 from ..isa.tcgen05 import instructions_of as tcgen05_instructions_of
 from ..isa.text import is_word_of
 
-__all__ = ["fastest", "formats_of", "instructions_alike", "instructions_for"]
+__all__ = ["fastest", "formats_of", "in_factor_order", "instructions_alike", "instructions_for"]
 
 #: Accumulator types of float instructions (key False) and of integer instructions (key True), the usual type first.
 _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
@@ -55,6 +55,14 @@ def formats_of(fmt: str) -> tuple[str, str]:
     if not (is_word_of(a, FORMATS) and (b in FORMATS if comma else True)):
         raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {shown(fmt)}")
     return a, b if comma else a
+
+
+def in_factor_order(fmt: str, swapped: bool) -> str:
+    """Return the formats of the left and the right factor of an instruction, given those of A and B.
+
+    With `swapped`, B is the left factor.
+    """
+    return ",".join(reversed(fmt.split(","))) if swapped else fmt
 
 
 def _bits_of(i: Instruction, arch: str) -> object:

@@ -21,7 +21,7 @@ from ..tensors.compressed import Compressed, SparsityError
 from ..tensors.element_types import is_extension
 from .block_scales import BlockScales, block_scales_of
 from .candidates import Expressions, candidates
-from .choice import fastest, formats_of, instructions_alike, instructions_for
+from .choice import fastest, formats_of, in_factor_order, instructions_alike, instructions_for
 from .diagnosis import Diagnosis, Identification
 from .epilogue import RESULTS, SCALE_ORDERS, Epilogue, result_dtype
 from .faults_operands import rounded_otherwise
@@ -99,7 +99,7 @@ def identify(
     dense : bool
         Both factors are dense: try only dense instructions.
     prune, nan
-        As for :func:`sptc.gemm`.
+        As for :func:`sptc.gemm`. Dense instructions multiply the pruned A, too.
     alpha, beta, c, bias, scale_a, scale_b, relu
         Epilogue of the kernel, see :class:`~sptc.gemm.epilogue.Epilogue`. With both scales, every order of their
         multiplications is tried.
@@ -134,7 +134,8 @@ def identify(
     if fmt and isinstance(left, np.ndarray):
         left, right = map(typed_codes, (left, right), formats_of(fmt))
     k, named = left.shape[-1] if left.shape else 0, arch
-    families = _families(fmt, instruction, named, dense, scales, k)
+    # Which factor is the left one of a named instruction, and so the order of the formats, is known only later.
+    families = _families(None if instruction else fmt, instruction, named, dense, scales, k)
     arch = same_numerics(arch)
     plain = Way(instruction=str(families[0][0]), arch=arch, result=result)
     check_result(plain)
@@ -147,8 +148,8 @@ def identify(
         if instruction:
             raise
         raise error.with_hint("dense=True, or --dense, selects dense instructions") from None
-    if operands.swapped and fmt and len({*formats_of(fmt)}) == 2:
-        families = _families(",".join(reversed(formats_of(fmt))), instruction, named, dense, scales, k)
+    if fmt and (instruction or operands.swapped):
+        families = _families(in_factor_order(fmt, operands.swapped), instruction, named, dense, scales, k)
     shape = operands.shape
     if target.shape != shape:
         raise OperandError(f"y must have the shape {shape} of the product, not {target.shape}")

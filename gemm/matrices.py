@@ -18,7 +18,7 @@ from ..golden.select import kept_rows
 from ..isa.formats import Format, Specials
 from ..isa.instructions import Instruction
 from ..operands.registers import CONTAINERS
-from ..tensors.blocks import Progress, check_word, in_float64
+from ..tensors.blocks import Progress, check_word, in_float64, native
 from ..tensors.compressed import Compressed, SparsityError, check_nibbles
 from ..tensors.element_types import TYPE_OF, is_extension, named_dtype
 from ..tensors.encode import container_type, decode_codes
@@ -125,7 +125,7 @@ def as_array(name: str, value: Any) -> NDArray:
     Raise an `OperandError` if the value is neither an array nor a tensor.
     """
     if isinstance(value, np.ndarray):
-        return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+        return native(value)
     if not is_tensor(value):
         raise OperandError(f"{name} must be an array of numpy or a tensor of PyTorch, not {type(value).__name__}")
     return array_of(name, value)
@@ -153,7 +153,7 @@ def own_format(array: NDArray) -> str | None:
 def typed_codes(array: NDArray, name: str) -> NDArray:
     """Return uint8 arrays of fp8 codes as values of the ``ml_dtypes`` type; return any other array unchanged."""
     is_fp8 = name in TYPE_OF and TYPE_OF[name].startswith("float8")
-    return array.view(np.dtype(TYPE_OF[name])) if is_fp8 and array.dtype == np.uint8 else array
+    return array.view(named_dtype(TYPE_OF[name])) if is_fp8 and array.dtype == np.uint8 else array
 
 
 def _codes(array: NDArray, fmt: Format) -> NDArray | None:
@@ -279,7 +279,7 @@ def sparse_codes(
 
     A dense instruction has no metadata. For the options see :func:`dense_codes` and
     :func:`sptc.tensors.sparsify.sparsify`, also for errors; raise an `OperandError` if the matrix is compressed for
-    another sparsity structure.
+    another sparsity structure, or is to be pruned for a dense instruction.
     """
     granularity = i.granularity
     if isinstance(value, Compressed):
@@ -290,6 +290,8 @@ def sparse_codes(
         check_nibbles(value, i.rule.name)
         return Sparse(dense_codes(name, value.stored, i.a, nan), value.nibbles, value.shape[1])
     if granularity is None:
+        if prune:
+            raise OperandError(f"prune needs a sparse instruction, but {i} is dense")
         return Sparse(dense_codes(name, value, i.a, nan), None, value.shape[1])
     check_matrix(name, value, nan)
     codes, k = _codes(value, i.a), value.shape[1]

@@ -13,6 +13,7 @@ from ..errors import OperandError
 from ..isa.numerics import Numerics
 from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, block_scales_of, scaled_instructions
+from .choice import in_factor_order
 from .epilogue import broadcasts, result_dtype
 from .group_scales import grouped_way
 from .matrices import as_array, as_factor, converted, dense_codes, factors, sparse_codes
@@ -105,7 +106,8 @@ def gemm(
         elements if the number of groups fits K. By default, `promote` is the number of instructions of a group, and
         `group_scaling` is ``product, fused``. `scale_a` and `scale_b` of these shapes are group scales, too.
     prune : bool
-        Prune the sparse factor to its largest magnitudes first, as ``sptc compress --prune`` does.
+        Prune the sparse factor to its largest magnitudes first, as ``sptc compress --prune`` does. A dense instruction
+        is refused.
     nan : str
         Conversion of a NaN in the factors: ``error``, ``keep`` or ``zero``.
     numerics : Numerics, optional
@@ -138,9 +140,10 @@ def gemm(
     if isinstance(right, np.ndarray) and vector:
         right, scales = right[:, None], scales and scales.of_vector()
     shape = _broadcast(left, right)
+    complete, k = way, left.shape[-1]
     if scales and format and not (way or instruction):
-        instruction = str(scaled_instructions(scales, left.shape[-1], format, arch, accumulate=accumulate)[0])
-    complete = way
+        formats = in_factor_order(format, swapped)
+        instruction = str(scaled_instructions(scales, k, formats, arch, accumulate=accumulate)[0])
     way = way_of(way, words, fmt=format, instruction=instruction, arch=arch, accumulate=accumulate, result=result)
     dtype = result_dtype(way.result)
     check_result(way)
@@ -150,8 +153,9 @@ def gemm(
     )
     if vector:
         epilogue, start = epilogue.mapped(along_m), None if start is None else along_m(start)
-    size = left.shape[-2], right.shape[-1]
-    groups, epilogue = grouped(way, epilogue, group_scale_a, group_scale_b, size, left.shape[-1], start)
+    # A compressed B is stored as its transpose.
+    size = left.shape[-2], right.shape[0 if isinstance(right, Compressed) else -1]
+    groups, epilogue = grouped(way, epilogue, group_scale_a, group_scale_b, size, k, start)
     way = grouped_way(way, groups) if complete is None else way
     computes = with_numerics(backend_named(backend), numerics, way.parsed, way.arch)
     i, products = way.parsed, []

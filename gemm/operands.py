@@ -233,7 +233,7 @@ def _save_dense(
         raise OperandError(f"{names[0]} is compressed: there is no dense product to compare with")
     if not i.sparse:
         raise OperandError(f"{i} is dense: there is no other dense product to compare with")
-    dense_factors, scale = _operands(left, right, names, dense_instruction(i), request, None)
+    dense_factors, scale = _operands(left, right, names, dense_instruction(i), replace(request, prune=False), None)
     save_factors(folder, dense_factors, "dense_")
     np.save(folder / "dense_scale.npy", np.float64(scale))
 

@@ -15,7 +15,7 @@ from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed
 from ..tensors.element_types import is_extension
 from .block_scales import BlockScales, scaled_instructions
-from .choice import formats_of, instructions_for
+from .choice import formats_of, in_factor_order, instructions_for
 from .epilogue import Epilogue, broadcasts, check_shape
 from .group_scales import GroupScales
 from .matrices import accumulator_codes, as_array, own_format
@@ -39,9 +39,9 @@ def chosen(
 ) -> Instruction:
     """Return the instruction that the caller names, or else the default instruction for an element format.
 
-    With `instruction`, `fmt` may be None; see :func:`sptc.gemm.choice.instructions_for`. Raise an `InstructionError` or
-    `OperandError` if there is no such instruction, the architecture lacks it, it contradicts another argument, or it
-    cannot be chained along K.
+    `fmt` is in the order of the instruction's factors. With `instruction`, it may be None; see
+    :func:`sptc.gemm.choice.instructions_for`. Raise an `InstructionError` or `OperandError` if there is no such
+    instruction, the architecture lacks it, it contradicts another argument, or it cannot be chained along K.
     """
     if instruction is None:
         assert fmt
@@ -50,7 +50,7 @@ def chosen(
         return i
     i = instruction_named(instruction, same_numerics(arch))
     require_target(i, arch)
-    if fmt and not {*formats_of(fmt)} <= {i.a.name, i.b.name}:
+    if fmt and formats_of(fmt) != (i.a.name, i.b.name):
         raise OperandError(f"{i} multiplies {i.a.name} with {i.b.name}, not {fmt}")
     if accumulate and accumulate != i.d.name:
         raise OperandError(f"{i} accumulates in {i.d.name}, not {accumulate}")
@@ -96,11 +96,11 @@ def way_of(
 
     With a complete `way`, `arch` is ignored, and `instruction`, `accumulate` and `words` must have their defaults.
     `words` are attributes of :class:`~sptc.gemm.ways.Way` except instruction, architecture and result. The default
-    result is that of `way`, or f32, or s32 for integers. For other arguments and errors see :func:`chosen`.
+    result is that of `way`, or f32, or s32 for integers. `fmt` is in the order A, B. For other
+    arguments and errors see :func:`chosen`.
     """
+    fmt = fmt and in_factor_order(fmt, way.swapped if way else words.get("swapped", False))
     if way is None:
-        if fmt and words.get("swapped"):
-            fmt = ",".join(reversed(formats_of(fmt)))
         i = chosen(fmt, instruction, arch, accumulate=accumulate, scales=scales)
         result = result or ("s32" if i.d.is_integer else "f32")
         return Way(instruction=str(i), arch=same_numerics(arch), result=result, **words)

@@ -22,7 +22,7 @@ from .candidates import Expressions, any_order, candidates, streams
 from .diagnosis import Identification, Miss, Output, diagnosis_of
 from .epilogue import Epilogue
 from .group_scales import GroupScales
-from .matrices import Factors, Sparse, converted, dense_codes, exact_product, factors, sparse_codes
+from .matrices import Factors, Sparse, converted, dense_codes, exact_product, factors, sparse_codes, typed
 from .setting import Problem, is_gross
 from .sums import Chains, Place, added, blocks, slices, stored, sums
 from .ways import Way
@@ -62,7 +62,7 @@ class Operands:
         if left.shape[1] != len(right):
             raise OperandError(f"A has {left.shape[1]} columns and B {len(right)} rows: they have no common K")
         self._given: dict[str, Any] = {"a": left, "b": right}
-        self._prune, self._nan = prune, nan
+        self._first, self._prune, self._nan = first, prune, nan
         self._sparse: dict[tuple[Granularity | None, str, str], Sparse] = {}
         self._dense: dict[tuple[str, str], NDArray] = {}
         self._factors: dict[tuple[str, str, str, int], Factors] = {}
@@ -87,14 +87,23 @@ class Operands:
         name = i.granularity, i.a.name, conversion
         if name not in self._sparse:
             label = "b" if self.swapped else "a"
-            value = converted(self._given[label], i.a, conversion)
+            value, prune = self._given[label], self._prune and not self.swapped
+            if prune and not i.granularity and self._first.granularity:
+                value, prune = self._pruned(), False
+            value = converted(value, i.a, conversion)
             if isinstance(value, Compressed) and not i.granularity:
                 value = expand(value)
             if self.swapped:
                 value = value.T
-            prune = self._prune and not self.swapped
             self._sparse[name] = sparse_codes(label, value, i, prune=prune, nan=self._nan)
         return self._sparse[name]
+
+    def _pruned(self) -> NDArray:
+        """Return the pruned A in the format of the sparse instructions, which a dense kernel may multiply, too."""
+        sparse, granularity = self._sparse_of(self._first, ""), self._first.granularity
+        assert sparse.nibbles is not None
+        assert granularity
+        return typed(expand(Compressed(sparse.codes, sparse.nibbles, granularity))[:, : self.k], self._first.a)
 
     def _dense_of(self, i: Instruction, conversion: str) -> NDArray:
         name = i.b.name, conversion

@@ -40,6 +40,9 @@ def test_random_matrices(cli: CommandLine) -> None:
     assert np.load("d.npy").shape == (150, 20)
     assert Path("errors.svg").read_text("utf-8").startswith("<?xml")
     assert sorted(Path().iterdir()) == [Path("d.npy"), Path("errors.svg")]
+    dense = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    text = cli.text(*RANDOM, "--instruction", dense, "--backend", "golden", "--jobs", 1)
+    assert "192000 of 192000 products kept" in text
 
 
 def test_files_of_matrices_and_of_a_tile(rng: np.random.Generator, cli: CommandLine) -> None:
@@ -349,6 +352,7 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--scales", "ue8m0", "--instruction", WGMMA], f"{WGMMA} has no block scales of ue8m0"),
         (["--a", "packed.npz", "--compare-dense"], "a is compressed: there is no dense product to compare with"),
         (["--a", "strange.npz"], "strange.npz is in an unknown format, 'x'"),
+        (["--prune", "--instruction", dense], f"prune needs a sparse instruction, but {dense} is dense"),
         (["--compare-dense", "--instruction", dense], f"{dense} is dense: there is no other dense product to compare"),
     ):  # fmt: skip
         cli.refuses("--a", "a.npy", "--b", "b.npy", *words, "--jobs", "1", "--backend", "golden", message=message)

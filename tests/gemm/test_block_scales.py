@@ -114,6 +114,13 @@ def test_scales_as_floats(rng: Random) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+def test_scales_do_not_exchange_the_formats_of_a_sparse_b() -> None:
+    sparse = np.tile(np.array([1.125, 0, 0, 0], DTYPES["e4m3"]), (1, 16))  # 1.125 is no e5m2, 57344 no e4m3
+    dense, one = np.full((1, 64), 57344, DTYPES["e5m2"]), np.full((1, 1), 127, np.uint8)
+    scales = {"block_scale_a": one, "block_scale_b": one}
+    assert sptc.gemm(dense, sparse.T, arch="sm_120", swapped=True, **scales) == 16 * 1.125 * 57344
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_the_way_is_found(rng: Random, swapped: bool) -> None:
     fmt, scale, dense, span = KINDS[int(rng.integers(4, 6))]

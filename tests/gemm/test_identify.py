@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -15,7 +17,9 @@ from sptc.gemm.candidates import Expressions, candidates
 from sptc.gemm.choice import instructions_for
 from sptc.gemm.diagnosis import Identification, Miss
 from sptc.gemm.probe import probe, write_probe
+from sptc.gemm.search import Operands
 from sptc.gemm.ways import Way
+from sptc.tensors.sparsify import expand, sparsify
 from sptc.tests.gemm import sparse_factors
 from sptc.tests.gemm.sparse_factors import Random
 from sptc.tests.isa.test_formats import DTYPES
@@ -218,6 +222,32 @@ A = np.tile(np.float16([1, 0]), (4, 32))
 B, Y = np.ones((64, 2), np.float16), np.full((4, 2), 32, np.float32)
 
 
+def test_codes_of_a_format_whose_type_numpy_does_not_know() -> None:
+    """numpy knows the names of the types of ``ml_dtypes`` only after an import, which other tests have done."""
+    script = "import numpy, sys; from sptc.gemm.matrices import typed_codes; assert 'ml_dtypes' not in sys.modules\n"
+    script += "print(typed_codes(numpy.zeros(1, numpy.uint8), 'e4m3').dtype)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("float8_e4m3fn\n", "")
+
+
+def test_dense_kernels_multiply_the_pruned_a(rng: Random) -> None:
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((8, 96), (96, 8)))
+    sparse, dense = (instructions_for("f16", "sm_90", dense=dense)[0] for dense in (False, True))
+    operands = Operands(a, b, sparse, prune=True, nan="error").of(Way(instruction=str(dense)))
+    np.testing.assert_array_equal(operands.a.view(np.float16), expand(sparsify(a, "2:4", prune=True)))
+
+
+def test_the_order_of_the_formats_of_an_instruction() -> None:
+    mixed = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e5m2.e4m3.f32"
+    a, b = np.tile(np.uint8([0x3C, 0]), (16, 32)), np.full((64, 8), 0x3E, np.uint8)
+    y = sptc.gemm(a, b, instruction=mixed)
+    for factors, fmt, wrong in (((a, b, y), "e5m2,e4m3", "e4m3,e5m2"), ((b.T, a.T, y.T), "e4m3,e5m2", "e5m2,e4m3")):
+        words = {"result": "f32", "instruction": mixed}
+        assert sptc.identify(*factors, format=fmt, **words).exact
+        with pytest.raises(Error, match=r"^mma.* multiplies e5m2 with e4m3, not "):
+            sptc.identify(*factors, format=wrong, **words)
+
+
 def test_what_is_refused() -> None:
     for operands, words, message in (
         (
@@ -232,6 +262,7 @@ def test_what_is_refused() -> None:
         ((A.view("u2"), B.view("u2"), Y), {"format": None}, r"^name the format of a and b, or an instruction$"),
         ((A, B * np.float16(np.nan), Y), {}, r"^b holds 128 NaN, the first in row 0, column 0$"),
         ((A[None], B, Y), {}, r"^a must be one matrix, not of shape \(1, 4, 64\)$"),
+        ((A, B, Y), {"prune": True, "dense": True}, r"^prune needs a sparse instruction, but wgmma.* is dense$"),
         ((A, B, Y), {"beta": 1.0}, r"^beta is a factor of c, but c is missing$"),
         ((A, B, Y), {"bias": np.ones(7)}, r"^bias of shape \(7,\) does not broadcast to the shape of the product, \(4"),
     ):

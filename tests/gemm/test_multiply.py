@@ -28,6 +28,8 @@ from sptc.tests.isa.test_formats import DTYPES
 Random = np.random.Generator
 SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X"
 SCALED += ".f32.e4m3.e4m3.f32.ue8m0"
+MIXED = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e5m2.e4m3.f32"
+DENSE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 
 
@@ -91,6 +93,10 @@ def test_shapes(rng: Random) -> None:
     np.testing.assert_array_equal(sptc.gemm(b.T, a.T, swapped=True), whole.T)
     compressed = sparsify(a, "2:4")
     np.testing.assert_array_equal(sptc.gemm(compressed, np.stack([b, b]))[1], whole)
+    np.testing.assert_array_equal(sptc.gemm(sparsify(a.astype(">f2"), "2:4"), b), whole)
+    scales = {"group_scale_a": rng.random((5, 2), np.float32), "group_scale_b": rng.random((2, 6), np.float32)}
+    scaled = [sptc.gemm(b.T, factor, swapped=True, **scales) for factor in (compressed, a.T)]
+    np.testing.assert_array_equal(*scaled)
 
 
 def test_metadata_that_fills_an_instruction_is_legal(rng: Random) -> None:
@@ -278,6 +284,10 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((HALVES, B), {"bias": np.ones(3)}, r"^bias of shape \(3,\) does not broadcast to the shape of the product, \(4"),
     ((HALVES, B, np.ones((4, 2))), {}, r"^c must be f32, float32 or codes in uint32, not float64$"),
     ((HALVES, B), {"instruction": WGMMA, "format": "e4m3"}, r"^wgmma.* multiplies f16 with f16, not e4m3$"),
+    ((HALVES, B), {"instruction": MIXED, "format": "e4m3,e5m2"}, r"^mma.* multiplies e5m2 with e4m3, not e4m3,e5m2$"),
+    ((HALVES, B), {"instruction": MIXED, "format": "e4m3"}, r"^mma.* multiplies e5m2 with e4m3, not e4m3$"),
+    ((HALVES, B), {"way": Way(instruction=MIXED, swapped=True), "format": "e5m2,e4m3"}, r"^mma.* not e4m3,e5m2$"),
+    ((A, B), {"instruction": DENSE, "prune": True}, r"^prune needs a sparse instruction, but mma.* is dense$"),
     ((HALVES, B), {"instruction": WGMMA, "accumulate": "f16"}, r"^wgmma.* accumulates in f32, not f16$"),
     ((HALVES, B), {"format": "f16", "accumulate": "s32"}, r"^sm_90 has no sparse instruction for f16 that accum"),
     (([1.0], B), {}, r"^a must be an array of numpy or a tensor of PyTorch, not list$"),
