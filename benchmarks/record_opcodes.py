@@ -12,10 +12,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from kernel_opcodes import THREADS, operands, programs
 from launch_kernels import Driver
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "kernels"))
-from opcodes import THREADS, operands, programs  # type: ignore[import-not-found]
 
 
 def main() -> int:

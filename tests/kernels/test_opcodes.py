@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+from sptc.benchmarks.kernel_opcodes import THREADS, operands, programs
 from sptc.kernels.launch import run_kernel
-from sptc.tests.kernels.opcodes import THREADS, operands, programs
 
 RECORD = Path(__file__).with_name("opcodes-h200.npz")
 

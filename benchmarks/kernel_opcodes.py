@@ -1,6 +1,6 @@
 """Kernels that execute one PTX instruction in many threads, and their operands, for a comparison with a GPU.
 
-``opcodes-h200.npz`` holds the results of an H200, which ``benchmarks/record_opcodes.py`` recorded. This module needs
+``tests/kernels/opcodes-h200.npz`` holds the results of an H200, which ``record_opcodes.py`` recorded. This module needs
 only numpy, so that it also runs on a machine with a GPU but without this package.
 """
 
