@@ -4,146 +4,107 @@ import numpy as np
 import pytest
 from sptc.errors import KernelError
 from sptc.kernels.launch import run_kernel
-from sptc.tests.kernels.test_small import WORDS, run, text
+from sptc.tests.kernels.test_small import WORDS, text
 
-BUFFER = ".shared .align 128 .b8 buffer[256];"
+#: Set-up of each program: %p1 selects lanes 0 to 15 of each warp, %r7 is the member mask of this half of the warp, %p2
+#: selects thread 0, and %r3 is the address of a buffer.
+SET_UP = """
+  and.b32 %r4, %r0, 31; setp.lt.u32 %p1, %r4, 16; selp.b32 %r7, 0xffff, 0xffff0000, %p1; setp.eq.u32 %p2, %r0, 0;
+  mov.u32 %r3, buffer; ld.param.u64 %rd3, [p0];
+"""
 #: Lanes 0 to 15 leave a loop after one iteration, and the others after 3000 iterations.
 LOOP = """
-  and.b32 %r4, %r0, 31; setp.lt.u32 %p1, %r4, 16; selp.b32 %r6, 1, 3000, %p1; mov.u32 %r5, 0;
-LOOP: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, %r6; @%p2 bra LOOP;
+  selp.b32 %r6, 1, 3000, %p1; mov.u32 %r5, 0;
+LOOP: add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, %r6; @%p3 bra LOOP;
 """
-ZEROS = np.zeros(WORDS, np.uint32)
-LANE = np.arange(WORDS) % 32
+MBARRIER = "@%p2 mbarrier.init.shared.b64 [%r3], {}; @%p2 st.shared.u32 [%r3+8], 0; bar.sync 0;".format
+THREAD = np.arange(WORDS)
+LANE = THREAD % 32
 LATE = np.where(LANE < 16, 1, 3000)
+POLL = """
+  mbarrier.test_wait.parity.shared.b64 %p3, [%r3], 0; selp.b32 %r2, 1, 2, %p3; bar.sync 0;
+  @%p2 mbarrier.arrive.shared.b64 %rd5, [%r3];
+WAIT: mbarrier.try_wait.parity.shared.b64 %p4, [%r3], 0; @!%p4 bra WAIT;
+  selp.b32 %r5, 8, 16, %p4; add.u32 %r2, %r2, %r5;"""
+PROGRAMS = {
+    "shfl": (LOOP + "shfl.sync.bfly.b32 %r2, %r5, 16, 31, -1;", LATE[LANE ^ 16]),
+    "redux": (LOOP + "redux.sync.max.u32 %r2, %r5, -1;", np.full(WORDS, 3000)),
+    "redux of a half": (LOOP + "redux.sync.add.u32 %r2, %r5, %r7;", LATE * 16),
+    "vote": (LOOP + "vote.sync.ballot.b32 %r2, %p1, -1;", np.full(WORDS, 0xFFFF)),
+    "vote of a half": (LOOP + "vote.sync.all.pred %p3, %p1, %r7; selp.b32 %r2, 1, 0, %p3;", LANE < 16),
+    "elect in a half": (LOOP + "elect.sync _|%p3, %r7; selp.b32 %r2, 1, 0, %p3;", LANE % 16 == 0),
+    "a jump back": (
+        "@!%p1 bra UPPER; JOIN: vote.sync.ballot.b32 %r2, 1, -1; bra END; UPPER: bra JOIN;",
+        np.full(WORDS, 0xFFFFFFFF),
+    ),
+    "no wait for exited lanes": (
+        "mov.u32 %r5, 0; @!%p1 bra UPPER; vote.sync.ballot.b32 %r2, 1, -1; bra END;"
+        "UPPER: add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, 9; @%p3 bra UPPER; ret;",
+        np.where(LANE < 16, 0xFFFF, 0),
+    ),
+    "bar.warp.sync at two places": (
+        "mad.lo.u32 %r8, %r0, 4, %r3; xor.b32 %r9, %r8, 64;" + LOOP + "st.shared.u32 [%r8], %r5; @%p1 bra LOWER;"
+        "bar.warp.sync -1; bra READ; LOWER: bar.warp.sync -1; READ: ld.shared.u32 %r2, [%r9];",
+        LATE[LANE ^ 16],
+    ),
+    "two bar.warp.sync in turn": (  # The upper half arrives at its second barrier where the lower half is at its first.
+        "mov.u32 %r2, 9; and.b32 %r8, %r0, 32; add.u32 %r8, %r8, %r3; st.shared.u32 [%r8], 0; bar.sync 0;"
+        "@!%p1 bra UPPER; LOWER: bar.warp.sync -1; @!%p1 bra READ; st.shared.u32 [%r8], 7; bar.warp.sync -1; bra END;"
+        "UPPER: bar.warp.sync -1; bra LOWER; READ: ld.shared.u32 %r2, [%r8];",
+        np.where(LANE < 16, 9, 7),
+    ),
+    # Lanes 16 to 31 exchange values before lanes 8 to 15, for which lanes 0 to 7 wait at the same instruction.
+    "two member masks at one place": (
+        "setp.ge.u32 %p3, %r4, 8; and.pred %p3, %p1, %p3; @%p3 bra MIDDLE;"
+        "JOIN: shfl.sync.bfly.b32 %r2, %r0, 1, 31, %r7; @%p1 bra END; bar.warp.sync 0xffffff00; bra END;"
+        "MIDDLE: bar.warp.sync 0xffffff00; bra JOIN;",
+        THREAD ^ 1,
+    ),
+    "a barrier of fewer threads than arrive": ("bar.sync 1, 32; mov.u32 %r2, 1;", np.full(WORDS, 1)),
+    "a test before the arrival": (MBARRIER(1) + POLL, np.full(WORDS, 10)),
+    "many tests": (
+        MBARRIER(1) + "mov.u32 %r2, 0; POLL: mbarrier.test_wait.parity.shared.b64 %p3, [%r3], 0; add.u32 %r2, %r2, 1;"
+        "setp.lt.u32 %p4, %r2, 300; @%p4 bra POLL;",
+        np.full(WORDS, 300),
+    ),
+    "two phases by one arrival": (
+        MBARRIER(32) + "mbarrier.arrive.shared.b64 %rd5, [%r3];"
+        "WAIT: mbarrier.try_wait.parity.shared.b64 %p3, [%r3], 1; @!%p3 bra WAIT; cvt.u32.u64 %r2, %rd5;",
+        THREAD // 32,
+    ),
+    # Warp 1 spins on a flag, which warp 0 stores after a bulk copy of 64 zeros has arrived.
+    "a spinning warp": (
+        MBARRIER(1) + "setp.gt.u32 %p3, %r0, 31; @%p3 bra SPIN; st.shared.u32 [%r3+132], 6;"
+        "@%p2 mbarrier.arrive.expect_tx.shared.b64 %rd4, [%r3], 64;"
+        "@%p2 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3+128], [%rd3], 64, [%r3];"
+        "WAIT: mbarrier.try_wait.parity.shared.b64 %p4, [%r3], 0; @!%p4 bra WAIT; st.shared.u32 [%r3+8], 5; bra READ;"
+        "SPIN: ld.volatile.shared.u32 %r5, [%r3+8]; setp.eq.u32 %p4, %r5, 0; @%p4 bra SPIN;"
+        "READ: ld.shared.u32 %r2, [%r3+132]; add.u32 %r2, %r2, 3;",
+        np.full(WORDS, 3),
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (LOOP + "shfl.sync.bfly.b32 %r2, %r5, 16, 31, -1;", LATE[LANE ^ 16]),
-        (LOOP + "redux.sync.max.u32 %r2, %r5, -1;", np.full(WORDS, 3000)),
-        (LOOP + "redux.sync.add.u32 %r2, %r5, %r7;", LATE * 16),
-        (LOOP + "vote.sync.ballot.b32 %r2, %p1, -1;", np.full(WORDS, 0xFFFF)),
-        (LOOP + "vote.sync.all.pred %p3, %p1, %r7; selp.b32 %r2, 1, 0, %p3;", LANE < 16),
-        (LOOP + "elect.sync _|%p3, %r7; selp.b32 %r2, 1, 0, %p3;", LANE % 16 == 0),
-        (  # the lower half jumps back over the branch of the upper half
-            "setp.lt.u32 %p1, %r0, 16; @!%p1 bra OTHER; JOIN: vote.sync.ballot.b32 %r2, 1, -1; bra.uni DONE;"
-            "OTHER: bra JOIN; DONE:",
-            np.full(WORDS, 0xFFFFFFFF),
-        ),
-        (  # the upper half exits, and the lower half does not wait for it
-            "setp.lt.u32 %p1, %r0, 16; mov.u32 %r3, 0; @!%p1 bra WAIT; vote.sync.ballot.b32 %r2, 1, -1; bra DONE;"
-            "WAIT: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra WAIT; ret; DONE:",
-            np.where(np.arange(WORDS) < 16, 0xFFFF, 0),
-        ),
-        ("redux.sync.add.u32 %r2, %r0, -1;", np.where(np.arange(WORDS) < 32, 496, 1520)),
-    ],
-)  # fmt: skip
-def test_threads_wait_for_their_member_mask(body: str, expected: np.ndarray) -> None:
-    """%r7 is a member mask with the 16 lanes of the thread's half of the warp."""
-    halves = "and.b32 %r3, %r0, 16; mov.u32 %r7, 0xffff; shl.b32 %r7, %r7, %r3; "
-    np.testing.assert_array_equal(run(halves + body, ZEROS), expected)
+def launch(body: str) -> np.ndarray:
+    """Run a program in two warps, and return %r2 of each thread."""
+    zeros = np.zeros(WORDS, np.uint32)
+    program = text(f"{SET_UP} {body} END: st.global.u32 [%rd2], %r2;", head=".shared .align 128 .b8 buffer[256];")
+    return run_kernel(program, 1, WORDS, [zeros, zeros], check=False, limit=10_000_000).after(zeros)
 
 
-def test_a_barrier_of_a_warp_orders_accesses_to_shared_memory() -> None:
-    """The two halves of a warp execute different instructions ``bar.warp.sync``."""
-    body = (
-        "mov.u32 %r3, buffer; mad.lo.u32 %r3, %r0, 4, %r3; xor.b32 %r8, %r3, 64;" + LOOP + "st.shared.u32 [%r3], %r5;"
-    )
-    body += (
-        "@%p1 bra LOWER; bar.warp.sync -1; bra READ; LOWER: bar.warp.sync 0xffffffff; READ: ld.shared.u32 %r2, [%r8];"
-    )
-    body += "st.global.u32 [%rd2], %r2;"
-    done = run_kernel(text(body, head=BUFFER), 1, WORDS, [ZEROS, ZEROS], check=False).after(ZEROS)
-    np.testing.assert_array_equal(done, LATE[LANE ^ 16])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_threads_wait_for_one_another(name: str) -> None:
+    body, expected = PROGRAMS[name]
+    np.testing.assert_array_equal(launch(body), expected)
 
 
-def test_lanes_that_never_arrive_are_a_deadlock() -> None:
-    body = "setp.lt.u32 %p1, %r0, 16; @!%p1 bra OTHER; shfl.sync.bfly.b32 %r2, %r1, 1, 31, -1; OTHER: bar.sync 0;"
-    held, waiting = (rf"{n} threads wait at line \d+ \({name}\), .*" for n, name in ((16, "shfl.*"), (48, "bar.sync")))
-    with pytest.raises(KernelError, match=f"^deadlock: {held}; {waiting}"):
-        run(body, ZEROS)
-
-
-def test_a_test_of_an_mbarrier_is_false_if_no_thread_can_complete_the_phase() -> None:
-    """All threads test before thread 0 arrives; without the arrival, waiting threads are a deadlock."""
-    body = """
-  mov.u32 %r8, buffer; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [%r8], 1; bar.sync 0;
-  mbarrier.test_wait.parity.shared.b64 %p2, [%r8], 0; selp.b32 %r2, 1, 2, %p2; bar.sync 0;
-  @%p1 mbarrier.arrive.shared.b64 %rd5, [%r8];
-WAIT: mbarrier.try_wait.parity.shared.b64 %p3, [%r8], 0; @!%p3 bra WAIT;
-  selp.b32 %r3, 8, 16, %p3; add.u32 %r2, %r2, %r3; st.global.u32 [%rd2], %r2;"""
-    done = run_kernel(text(body, head=BUFFER), 1, WORDS, [ZEROS, ZEROS]).after(ZEROS)
-    assert (done == 10).all()
-    without = body.replace("@%p1 mbarrier.arrive.shared.b64 %rd5, [%r8];", "")
-    with pytest.raises(KernelError, match=r"^deadlock: 64 threads wait at line \d+ \((mbarrier\.try_wait|bra)"):
-        run_kernel(text(without, head=BUFFER), 1, WORDS, [ZEROS, ZEROS])
-
-
-def test_a_barrier_with_fewer_threads_than_arrive_completes_several_times() -> None:
-    body = "setp.lt.u32 %p1, %r0, 96; @!%p1 bra LATE; bar.sync 1, 64; mov.u32 %r2, 1; bra DONE;"
-    body += "LATE: bar.sync 1, 64; mov.u32 %r2, 2; DONE:"
-    zeros = np.zeros(128, np.uint32)
-    assert run(body, zeros, threads=128).tolist() == [1] * 96 + [2] * 32
-
-
-def test_a_spinning_warp_does_not_stop_copies() -> None:
-    """Warp 1 spins on a flag, which thread 0 stores after its bulk copy has arrived."""
-    body = """
-  mov.u32 %r3, buffer; setp.eq.u32 %p1, %r0, 0; setp.gt.u32 %p2, %r0, 31; ld.param.u64 %rd3, [p0];
-  @%p1 mbarrier.init.shared.b64 [%r3], 1; @%p1 st.shared.u32 [%r3+8], 0; bar.sync 0; @%p2 bra SPIN;
-  @%p1 mbarrier.arrive.expect_tx.shared.b64 %rd4, [%r3], 64;
-  @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3+128], [%rd3], 64, [%r3];
-WAIT: mbarrier.try_wait.parity.shared.b64 %p3, [%r3], 0; @!%p3 bra WAIT;
-  st.shared.u32 [%r3+8], 5; bra END;
-SPIN: ld.volatile.shared.u32 %r4, [%r3+8]; setp.eq.u32 %p3, %r4, 0; @%p3 bra SPIN;
-END: ld.shared.u32 %r2, [%r3+132]; st.global.u32 [%rd2], %r2;"""
-    words = np.arange(WORDS, dtype=np.uint32)
-    done = run_kernel(text(body, head=BUFFER), 1, WORDS, [words, ZEROS], check=False, limit=10_000_000).after(ZEROS)
-    assert (done == 1).all()
-
-
-def test_a_poll_continues_after_many_results_false() -> None:
-    body = """
-  mov.u32 %r3, buffer; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [%r3], 1; bar.sync 0; mov.u32 %r2, 0;
-POLL: mbarrier.test_wait.parity.shared.b64 %p2, [%r3], 0; add.u32 %r2, %r2, 1; setp.lt.u32 %p3, %r2, 300;
-  @%p3 bra POLL; st.global.u32 [%rd2], %r2;"""
-    assert (run_kernel(text(body, head=BUFFER), 1, WORDS, [ZEROS, ZEROS]).after(ZEROS) == 300).all()
-
-
-def test_arrivals_of_two_warps_complete_two_phases() -> None:
-    body = """
-  mov.u32 %r3, buffer; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [%r3], 32; bar.sync 0;
-  mbarrier.arrive.shared.b64 %rd4, [%r3];
-WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 1; @!%p2 bra WAIT;
-  cvt.u32.u64 %r2, %rd4; st.global.u32 [%rd2], %r2;"""
-    done = run_kernel(text(body, head=BUFFER), 1, WORDS, [ZEROS, ZEROS]).after(ZEROS)
-    assert len({*done[:32]}) == len({*done[32:]}) == 1
-    assert done[0] != done[32]
-
-
-def test_two_barriers_of_a_warp_in_turn() -> None:
-    """The upper half arrives at its second ``bar.warp.sync`` where the lower half still executes its first."""
-    body = """
-  mov.u32 %r3, buffer; setp.lt.u32 %p1, %r0, 16; setp.eq.u32 %p2, %r0, 0; @%p2 st.shared.u32 [%r3], 0; bar.sync 0;
-  @!%p1 bra UPPER;
-LOWER: bar.warp.sync -1; @!%p1 bra READ;
-  st.shared.u32 [%r3], 7; bar.warp.sync -1; bra END;
-UPPER: bar.warp.sync -1; bra LOWER;
-READ: ld.shared.u32 %r2, [%r3];
-END: st.global.u32 [%rd2], %r2;"""
-    program = text(body.replace("@%p2 st", "mov.u32 %r2, 9; @%p2 st"), head=BUFFER)
-    done = run_kernel(program, 1, 32, [ZEROS, ZEROS], check=False).after(ZEROS)
-    assert done[:32].tolist() == [9] * 16 + [7] * 16
-
-
-def test_groups_with_different_member_masks_pass_one_instruction() -> None:
-    """Lanes 16 to 31 exchange values before lanes 8 to 15, for which lanes 0 to 7 wait at the same instruction."""
-    body = """
-  setp.lt.u32 %p1, %r0, 16; selp.b32 %r7, 0xffff, 0xffff0000, %p1; setp.ge.u32 %p2, %r0, 8; and.pred %p3, %p1, %p2;
-  @%p3 bra MIDDLE;
-JOIN: shfl.sync.bfly.b32 %r2, %r0, 1, 31, %r7; @%p3 bra END; @%p1 bra END; bar.warp.sync 0xffffff00; bra END;
-MIDDLE: bar.warp.sync 0xffffff00; bra JOIN;
-END: st.global.u32 [%rd2], %r2;"""
-    done = run_kernel(text(body), 1, 32, [ZEROS, ZEROS]).after(ZEROS)
-    assert done[:32].tolist() == (np.arange(32) ^ 1).tolist()
+def test_threads_that_never_arrive_are_a_deadlock() -> None:
+    held, waiting = (rf"{n} threads wait at line \d+ \({name}\), .*" for n, name in ((32, "shfl.*"), (32, "bar.sync")))
+    for body, message in (
+        ("@!%p1 bra UPPER; shfl.sync.bfly.b32 %r2, %r1, 1, 31, -1; UPPER: bar.sync 0;",
+         f"^deadlock: {held}; {waiting}"),
+        (MBARRIER(1) + POLL.replace("@%p2 mbarrier.arrive.shared.b64 %rd5, [%r3];", ""),
+         r"^deadlock: 64 threads wait at line \d+ \(mbarrier\.try_wait"),
+    ):  # fmt: skip
+        with pytest.raises(KernelError, match=message):
+            launch(body)
