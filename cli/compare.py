@@ -96,7 +96,10 @@ def _pairs(
         for path, tensors, name in zip((options.file, options.other), (left, right), names, strict=True):
             key = next(iter(tensors)) if name is None and len(tensors) == 1 else _key(tensors, name or "")
             if key is None:
-                raise FileError(f"{path} has no tensor {name!r}; it has {', '.join(map(repr, [*tensors][:5]))}")
+                some = ", ".join(map(repr, [*tensors][:5]))
+                if name is None:
+                    raise FileError(f"{path} holds {some}: --tensor must select one of them")
+                raise FileError(f"{path} has no tensor {name!r}; it has {some}")
             chosen.append(tensors[key])
         return [(names[0] or names[1] or "", chosen[0], chosen[1])], []
     common = {name: key for name in left if (key := _key(right, name)) is not None}

@@ -11,6 +11,7 @@ from ..show.instructions import (
     instruction_rows,
     instructions_as_dicts,
     markdown_table,
+    one_as_dict,
     one_row,
     text_table,
 )
@@ -48,19 +49,17 @@ def _execute(options: argparse.Namespace) -> int:
     words = Counter(word for text in options.words for word in text.split("."))
     sparse = True if options.sparse else False if options.dense else None
     subject = _named(" ".join(options.words))
-    if options.json:
-        entries = instructions_as_dicts(words, options.arch, sparse)
-        if subject and not subject.opcode:
-            entries = [entry for entry in entries if entry["instruction"] == subject.name]
-        return print_result(options, {"instructions": entries}, "")
-    if subject and sparse in (None, bool(subject.instruction.sparse)):
-        if options.arch:
-            require_target(subject.instruction, options.arch, subject.opcode)
-        rows = [one_row(subject)]
-    else:
-        rows = instruction_rows(words, options.arch, sparse)
+    if subject and sparse not in (None, bool(subject.instruction.sparse)):
+        subject = None
+    if subject and options.arch:
+        require_target(subject.instruction, options.arch, subject.opcode)
+    rows = [one_row(subject)] if subject else instruction_rows(words, options.arch, sparse)
     if not rows:
         raise InstructionError("no instruction matches these words and options; `sptc instructions` lists all")
+    if options.json:
+        arch = options.arch
+        entries = [one_as_dict(subject, arch)] if subject else instructions_as_dicts(words, arch, sparse)
+        return print_result(options, {"instructions": entries}, "")
     print(markdown_table(rows) if options.markdown else text_table(rows, options.arch))
     return 0
 

@@ -19,6 +19,7 @@ __all__ = [
     "instruction_rows",
     "instructions_as_dicts",
     "markdown_table",
+    "one_as_dict",
     "one_row",
     "text_table",
 ]
@@ -152,6 +153,11 @@ def one_row(subject: Subject) -> _Row:
     )
 
 
+def one_as_dict(subject: Subject, arch: str | None) -> dict[str, object]:
+    """Return a single instruction with its evidence as JSON values, as :func:`instructions_as_dicts` does."""
+    return {"instruction": subject.name, "evidence": _levels([(subject.opcode, subject.instruction)], arch, "")}
+
+
 def _matches(
     i: Instruction, names: Iterable[str], words: "Counter[str]", arch: str | None, sparse: bool | None
 ) -> bool:
@@ -169,8 +175,14 @@ def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool 
     return [
         entry | {"evidence": _levels([(opcode, i)], arch, "")}
         for opcode, i, entry in _spellings()
-        if _matches(i, [str(entry["instruction"])], words, arch, sparse)
+        if _matches(i, _names(opcode, str(entry["instruction"])), words, arch, sparse)
     ]
+
+
+def _names(opcode: Opcode | None, entry: str) -> Iterator[str]:
+    """Yield the names of all instructions of a JSON entry: of ``tcgen05``, one for each N."""
+    for n in opcode.columns if opcode else (None,):
+        yield entry if n is None else entry.replace("nNk", f"n{n}k")
 
 
 def instruction_rows(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[_Row]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sptc.tensors.files import write_tensors
 from sptc.tensors.sparsify import sparsify
-from sptc.tests.cli.command_line import CommandLine
+from sptc.tests.cli.command_line import CommandLine, saved
 
 COMMAND = "compare"
 
@@ -77,6 +77,21 @@ def test_values_that_differ(cli: CommandLine, rng: np.random.Generator) -> None:
     )
     assert cli.text("a.npz", "b.npz", status=1).splitlines()[0] == "5 of 243 elements differ, in 2 of 2 tensors"
     cli.refuses("a.npz", "b.npz", "--tensor", "x", message="a.npz has no tensor 'x'; it has 'v', 'w'")
+    message = "a.npz holds 'v', 'w': --tensor must select one of them"
+    cli.refuses("a.npz", "b.npz", "--other-tensor", "v", message=message)
+
+
+def test_shapes_without_elements_and_values_that_json_lacks(cli: CommandLine) -> None:
+    saved(none=np.zeros(0), four=np.arange(4.0), nan=np.array([np.nan, 2]), inf=np.array([-np.inf, 2]))
+    for words in (("none.npy", "four.npy"), ("four.npy", "none.npy")):
+        assert cli.text(*words, status=1).splitlines()[-1].startswith("shapes ")
+        assert not cli.json(*words, status=1)["equal"]
+    (row,) = cli.json("nan.npy", "inf.npy", status=1)["tensors"]
+    assert (row["first"], row["values"]) == ([0], ["nan", "-inf"])
+    assert cli.text("nan.npy", "inf.npy", status=1).endswith("the first at (0): nan and -inf\n")
+    saved(one=np.array([2**60 + 1]), zero=np.array([0]))
+    (row,) = cli.json("one.npy", "zero.npy", status=1)["tensors"]
+    assert row["values"] == [2**60 + 1, 0]
 
 
 def test_values_that_float64_does_not_tell_apart(cli: CommandLine) -> None:

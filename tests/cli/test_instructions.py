@@ -69,6 +69,12 @@ def test_the_text_and_filters(cli: CommandLine) -> None:
     levels = "recorded elsewhere: sm_89 sm_100; recorded: sm_90; modelled: sm_120"
     assert cli.text(name).startswith(f"{name}, A is dense\n    m16n8k32\n    e4m3 to f32\n    {levels}\n\n")
     assert [entry["instruction"] for entry in cli.json(name)["instructions"]] == [name]
-    cli.refuses(name, "--arch", "sm_80", message=f"sm_80 does not have {name}")
+    tcgen05 = "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)"
+    (entry,) = cli.json(tcgen05)["instructions"]
+    assert (entry["instruction"], entry["evidence"]["sm_100"]) == (tcgen05, "modelled")
+    assert len(cli.json("tcgen05.mma.sp", "m128n64k32.f32.f16.f16")["instructions"]) == 3
     message = "no instruction matches these words and options; `sptc instructions` lists all"
-    cli.refuses("m16n8k32", "f64", message=message)
+    for more in ((), ("--json",)):
+        cli.refuses(name, "--arch", "sm_80", *more, message=f"sm_80 does not have {name}")
+        cli.refuses("m16n8k32", "f64", *more, message=message)
+        cli.refuses(name, "--sparse", *more, message=message)
