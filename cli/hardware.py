@@ -7,7 +7,7 @@ from pathlib import Path
 from .. import __version__
 from ..infra.diagram import Theme
 from ..infra.escapes import comment
-from ..infra.files import write_whole
+from ..infra.files import require_writable, write_whole
 from ..rtl.config import PRESETS, CoreConfig
 from .configuration import add_datapath, datapath
 from .options import Commands, add
@@ -121,6 +121,7 @@ def _verilog(options: argparse.Namespace) -> int:
     from ..rtl.systemverilog import package
 
     config = datapath(options)
+    require_writable(options.output)
     name = module_name(config, options.top)
     text = _header(config, options.top) + emit(config, options.top, name)
     if options.sv_package:

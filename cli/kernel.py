@@ -58,9 +58,9 @@ def _run(options: argparse.Namespace) -> int:
     from ..kernels.launch_file import read_launch
     from ..tensors.files import check_output, write_tensors
 
-    if options.output:
-        check_output(options.output)
     ptx, launch = read_text(options.ptx), read_launch(options.launch)
+    if options.output:
+        check_output(options.output, launch.arrays)
     begun = time.monotonic()
     with progress_bar("CTA") as advance:
         run = launch.run(
@@ -74,7 +74,9 @@ def _run(options: argparse.Namespace) -> int:
         )
     seconds = time.monotonic() - begun
     if options.output:
-        write_tensors(options.output, {name: run.after(array) for name, array in launch.arrays.items()}, {})
+        # An array that is not an argument of the launch has no buffer and keeps its contents.
+        after = {id(array): content for array, content in run.buffers}
+        write_tensors(options.output, {name: after.get(id(one), one) for name, one in launch.arrays.items()}, {})
     names = ("kernel", "ctas", "threads", "seconds", "instructions", "opcodes", "cycles", "loops", "findings", "exact")
     values = {name: round(seconds, 3) if name == "seconds" else getattr(run, name) for name in names}
     size = f"{run.ctas} CTAs of {run.threads} threads; {run.instructions} thread instructions"

@@ -62,6 +62,9 @@ class Case:
     parameters: Parameters  #: Arguments of the property's function `build` in this proof case
     presets: tuple[str, ...]  #: Configurations for which the property has these parameters
 
+    def __str__(self) -> str:
+        return f"the proof of {self.subject.name} ({self.described})"
+
     def harness(self) -> Harness:
         """Build the harness of this proof case."""
         harness = Harness()

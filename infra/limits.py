@@ -2,13 +2,12 @@
 
 import ctypes
 import math
-import os
 import resource
 import signal
 import subprocess
 from collections.abc import Callable
 
-from ..errors import Error
+from .reading import memory_limit
 
 __all__ = ["LONGEST_RUN", "limited", "memory_failure"]
 
@@ -25,14 +24,7 @@ _SIGNS = ("bad_alloc", "out of memory", "Out of memory", "MemoryError", "annot a
 
 
 def _gib() -> float:
-    word = os.environ.get(_VARIABLE, "")
-    try:
-        gib = float(word or _DEFAULT)
-    except ValueError:
-        gib = math.nan
-    if not 0 < gib < 1 << 20:
-        raise Error(f"{_VARIABLE} must be a number of GiB above 0, not {word[:40]!r}")
-    return gib
+    return memory_limit(_VARIABLE, _DEFAULT)
 
 
 def limited(seconds: float | None = None) -> Callable[[], None]:

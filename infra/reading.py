@@ -12,7 +12,7 @@ import stat
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from ..errors import FileError, shown
 
 __all__ = [
-    "ArrayFiles", "beyond_budget", "memory_budget", "opened", "parse_json", "read_array", "read_arrays", "read_bytes",
-    "read_json", "read_text", "reason_of",
+    "ArrayFiles", "beyond_budget", "memory_budget", "memory_limit", "opened", "parse_json", "read_array", "read_arrays",
+    "read_bytes", "read_json", "read_text", "reason_of",
 ]  # fmt: skip
 
 #: Maximum size of a text file in bytes. The largest known Liberty files have a tenth of this size.
@@ -32,6 +32,8 @@ TEXT_BYTES = 1 << 29
 #: Environment variable with the memory budget in GiB, and default budget. The budget limits the size of the arrays that
 #: a file stores compressed, or describes without elements. Arrays of ``.npy`` files are mapped and do not count.
 BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
+#: Upper bound of a memory limit in GiB.
+_MOST_GIB = 1 << 20
 _SUFFIX = ".npy"
 #: Maximum number of characters of the reason in an error message, since messages of zipfile can contain parts of files.
 _LONGEST_REASON = 200
@@ -162,16 +164,18 @@ def reason_of(error: Exception) -> str:
     return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
 
 
+def memory_limit(variable: str, default: float) -> float:
+    """Return a limit in GiB from an environment variable. Raise a `FileError` if it is not a number of GiB."""
+    word = os.environ.get(variable, "")
+    with suppress(ValueError):
+        if 0 < (gib := float(word or default)) < _MOST_GIB:
+            return gib
+    raise FileError(f"{variable} must be a number of GiB above 0 and below {_MOST_GIB:,}, not {word[:40]!r}")
+
+
 def memory_budget() -> int:
     """Return the memory budget for the arrays of one file, in bytes."""
-    word = os.environ.get(BUDGET, "")
-    try:
-        gib = float(word or BUDGET_GIB)
-    except ValueError:
-        gib = math.nan
-    if not 0 < gib < math.inf:
-        raise FileError(f"{BUDGET} must be a number of GiB above 0, not {word[:40]!r}")
-    return int(gib * (1 << 30))
+    return int(memory_limit(BUDGET, BUDGET_GIB) * (1 << 30))
 
 
 def beyond_budget() -> str:

@@ -3,7 +3,8 @@
 import difflib
 import io
 import json
-from collections.abc import Callable, Mapping
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FileError, OperandError
-from ..infra.files import write_whole
+from ..infra.files import require_writable, write_whole
 from ..infra.reading import opened, read_array, read_arrays
 from .blocks import native
 from .compressed import Compressed
@@ -263,18 +264,19 @@ def read_matrix(path: Path, name: str | None = None) -> NDArray:
     return array
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, names: Iterable[str] = ()) -> None:
     """Check that a file can be written. Call this before computing its content.
 
-    Raise a `FileError` if the suffix of the file is not in :data:`SUFFIXES`, its folder does not exist, or a package is
-    not installed.
+    Raise a `FileError` if the suffix of the file is not in :data:`SUFFIXES`, it cannot be written, the file cannot hold
+    a tensor with one of these `names`, or a package is not installed.
     """
     if path.suffix not in SUFFIXES:
         raise FileError(f"{path} must end in {' or '.join(SUFFIXES)}")
-    if not path.parent.is_dir():
-        raise FileError(f"{path} cannot be written ({path.parent} is not a folder)")
+    if _METADATA in names:
+        raise FileError(f"{path} cannot hold a tensor named {_METADATA!r}, which is the name of the metadata")
     if path.suffix == ".safetensors":
         needed("safetensors")
+    require_writable(path)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
@@ -283,7 +285,7 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[
     In an ``.npz`` file, the text metadata are the member ``__metadata__``. Raise a `FileError` if the suffix is wrong,
     the file cannot hold a type, or it cannot be written.
     """
-    check_output(path)
+    check_output(path, tensors)
     contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     if path.suffix == ".npz":
         types = {name: array.dtype.name for name, array in contiguous.items() if is_extension(array.dtype)}
@@ -293,7 +295,10 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[
         }
         text = json.dumps({**metadata, **({_TYPES: json.dumps(types)} if types else {})})
         stream = io.BytesIO()
-        np.savez(stream, allow_pickle=False, **plain, **{_METADATA: np.array(text)})
+        with zipfile.ZipFile(stream, "w") as archive:  # np.savez() takes no array named "file"
+            for name, array in (*plain.items(), (_METADATA, np.array(text))):
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
         write_whole(path, stream.getvalue())
         return
     safetensors, library = needed("safetensors"), needed("safetensors.numpy")

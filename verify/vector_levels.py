@@ -1,5 +1,6 @@
 """Test vectors at each level: registers and memory, the streams of a warp, or the ports of a row or unit."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,7 +79,7 @@ class Table:
     @property
     def count(self) -> int:
         """Number of vectors in the table."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -134,6 +134,12 @@ def test_bad_words(cli: CommandLine) -> None:
     )  # fmt: skip
 
 
+def test_an_output_is_checked_before_the_verilog_is_emitted(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sptc.rtl.emit.emit", None)
+    words = ("--preset", "tiny", "-o", "none/u.v", "--sv-package", "p.sv")
+    cli.refuses("verilog", *words, message="none/u.v cannot be written")
+
+
 def test_names_of_tops_and_fpgas() -> None:
     """The parser repeats the names of all tops and FPGAs, because the modules that define them are slow to import."""
     assert tuple(FPGAS) == area._FPGAS

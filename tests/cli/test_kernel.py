@@ -57,6 +57,23 @@ def test_show(cli: CommandLine) -> None:
     assert f"1 x {text}  line 522" in cli.text("show", "matmul.ptx")
 
 
+def test_arrays_of_any_name_are_written(cli: CommandLine) -> None:
+    """Each array is written after the run, even if it is not an argument or has the name of a parameter of numpy."""
+    launch = json.loads(Path("launch.json").read_text())
+    arrays = {"unused": {"zeros": "int32", "shape": [4]}, "file": {"zeros": "int8", "shape": [2]}}
+    Path("launch.json").write_text(json.dumps(launch | {"arrays": launch["arrays"] | arrays}))
+    cli.text("run", "matmul.ptx", "--launch", "launch.json", "-o", "out.npz")
+    with np.load("out.npz") as written:
+        np.testing.assert_array_equal(written["argument2"], recorded("triton.small.mma").expected)
+        assert [written[name].tolist() for name in arrays] == [[0] * 4, [0] * 2]
+    Path("launch.json").write_text(json.dumps(launch | {"arrays": launch["arrays"] | {"__metadata__": arrays["file"]}}))
+    words = ("run", "matmul.ptx", "--launch", "launch.json", "-o")
+    assert "x.npz cannot hold a tensor named '__metadata__'" in cli.streams(*words, "x.npz", status=2)[1]
+    Path("out.npz").chmod(0o444)
+    Path("launch.json").write_text(json.dumps(launch))
+    cli.refuses(*words, "out.npz", "--limit", 1, message="out.npz cannot be written (the file is read-only)")
+
+
 def test_bad_launches(cli: CommandLine) -> None:
     launch = json.loads(Path("launch.json").read_text())
     for changes, message in (

@@ -144,7 +144,9 @@ def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_all(path).keys() == {"a", "b"}
     for word in ("0", "-1", "nan", "inf", "x"):
         monkeypatch.setenv("SPTC_ARCHIVE_GIB", word)
-        with pytest.raises(FileError, match=r"^SPTC_ARCHIVE_GIB must be a number of GiB above 0, not"):
+        with pytest.raises(
+            FileError, match=r"^SPTC_ARCHIVE_GIB must be a number of GiB above 0 and below 1,048,576, not"
+        ):
             read_all(path)
 
 

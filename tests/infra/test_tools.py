@@ -76,7 +76,7 @@ def test_a_script_that_takes_too_much_memory(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(BackendError, match=sentence):
         run_yosys(tmp_path, "")
     monkeypatch.setenv("SPTC_TOOL_GIB", "-1")
-    with pytest.raises(Error, match=r"^SPTC_TOOL_GIB must be a number of GiB above 0, not '-1'$"):
+    with pytest.raises(Error, match=r"^SPTC_TOOL_GIB must be a number of GiB above 0 and below 1,048,576, not '-1'$"):
         run_yosys(tmp_path, "log hello\n")
 
 

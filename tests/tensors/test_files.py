@@ -83,11 +83,13 @@ def test_types_of_elements(tmp_path: Path) -> None:
 def test_a_missing_package_and_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileError, match=r"x\.npy must end in \.safetensors or \.npz"):
         check_output(tmp_path / "x.npy")
-    with pytest.raises(FileError, match=r"none is not a folder"):
+    with pytest.raises(FileError, match=r"x\.npz cannot be written \(No such file or directory\)"):
         write_tensors(tmp_path / "none" / "x.npz", {}, {})
     (tmp_path / "x.npz").mkdir()
     with pytest.raises(FileError, match="cannot be written"):
         write_tensors(tmp_path / "x.npz", {"x": np.ones(2)}, {})
+    with pytest.raises(FileError, match=r"cannot hold a tensor named '__metadata__'"):
+        check_output(tmp_path / "y.npz", ["__metadata__"])
     assert [one.name for one in tmp_path.iterdir()] == ["x.npz"]
     monkeypatch.setitem(sys.modules, "safetensors", None)
     (tmp_path / "x.safetensors").touch()
