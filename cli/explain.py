@@ -15,7 +15,7 @@ from ..show.layout import TileChoice, layout
 from ..show.layout_choice import Choice
 from ..show.nibble import nibble_as_dict, nibble_text
 from ..show.sass import machine_instruction
-from .options import Commands, add, integer
+from .options import Commands, add, integer, refuse_others
 from .terminal import print_result
 
 __all__ = ["add_parser"]
@@ -126,24 +126,21 @@ def _add_tile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    whole_operand = (options.row, options.lane, options.byte, options.element) == (None,) * 4
     if options.nibble is not None:
-        others = options.instruction, options.svg, options.arch, options.operand, options.selector, _tiles(options)
-        if any(others) or not whole_operand:
-            raise OperandError("--nibble can be combined only with --json")
+        refuse_others(options, ("nibble", "json"), "cannot be combined with --nibble, but --json can")
         return print_result(options, nibble_as_dict(options.nibble), nibble_text(options.nibble))
     if not options.instruction:
         raise InstructionError("INSTRUCTION or --nibble is required; `sptc instructions` lists the instructions")
-    if options.svg and not whole_operand:
+    if options.svg and (options.row, options.lane, options.byte, options.element) != (None,) * 4:
         raise OperandError("--svg draws whole operands: leave out --row, --lane, --byte and --element")
     text = " ".join(options.instruction)
     if machine := machine_instruction(text, options.arch):
-        if any((options.svg, options.operand, options.selector, _tiles(options), not whole_operand)):
-            raise OperandError("the name of a SASS instruction can be combined only with --arch and --json")
+        reason = "cannot be combined with the name of a SASS instruction, but --arch and --json can"
+        refuse_others(options, ("instruction", "arch", "json"), reason)
         return print_result(options, machine.as_dict(), machine)
     if descriptor := explained_descriptor(text, options.operand, options.major):
-        if any((options.svg, options.selector, options.arch, not whole_operand)):
-            raise OperandError("a descriptor can be combined only with an instruction, --operand, --major and --json")
+        reason = "cannot be combined with a descriptor, but an instruction, --operand, --major and --json can"
+        refuse_others(options, ("instruction", "operand", "major", "json"), reason)
         return print_result(options, descriptor.as_dict(), descriptor)
     selected = layout(
         text,

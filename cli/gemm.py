@@ -43,7 +43,7 @@ from .factors import (
     scale_words,
     sources,
 )
-from .options import NUMERICS, Commands, add, add_numerics, changed_numerics, integer, split, switch
+from .options import NUMERICS, Commands, add, add_numerics, changed_numerics, integer, refuse, split, switch
 from .progress import bar, progress_bar
 from .terminal import counted, print_result
 
@@ -52,6 +52,8 @@ __all__ = ["add_parser"]
 _ROUNDED = ("f32", "f16", "bf16")
 #: Fields of a method of summation (`Way`) that have an option of the same name, and their defaults.
 _WAY_WORDS = {field.name: field.default for field in fields(Way) if field.name not in ("instruction", "arch", "result")}
+#: Upper bound of M, N and K of random matrices.
+_MOST_RANDOM = 1 << 24
 _ARCH = "sm_90"
 
 
@@ -101,7 +103,7 @@ def _add_matrices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--random",
         nargs=3,
-        type=integer(1),
+        type=integer(1, _MOST_RANDOM),
         metavar=("M", "N", "K"),
         help="generate random matrices, A pruned, instead of reading files",
     )
@@ -157,7 +159,7 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cut", choices=CUTS, help="assignment of K tiles to slices")
     group.add_argument("--workspace", choices=_ROUNDED, help="type to which the result of a slice is rounded")
     group.add_argument("--running", choices=_ROUNDED, help="type to which each running sum of slices is rounded")
-    switch(group, "--swapped", "make B the sparse factor: compute B^T A^T")
+    switch(group, "--swapped", "make B the sparse factor: compute B^T A^T", default=None)
     group.add_argument("--result", choices=RESULTS, help="round D to this type (default f32; s32 for integers)")
     group.add_argument("--rounding", choices=("RNE", "RZ"), help="rounding mode of --result")
     group.add_argument(
@@ -180,12 +182,15 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.json",
         help="read the method of summation from the output of `sptc identify --json`",
     )
-    parser.set_defaults(**_WAY_WORDS)
 
 
 def _execute(options: argparse.Namespace) -> int:
     if bool(options.random) == bool(options.a or options.b) or (options.a is None) != (options.b is None):
         raise OperandError("give the files of A and B with --a and --b, or the shape of random matrices with --random")
+    if options.random:
+        refuse(options, ("a_tensor", "b_tensor", "transpose_b", "check"), "cannot be combined with --random")
+    else:
+        refuse(options, ("seed",), "needs --random")
     if options.output and options.output.suffix != ".npy":
         raise FileError(f"{options.output} must end in .npy")
     if options.beta is not None and not options.c:
@@ -234,6 +239,10 @@ def _verdict(report: Mapping[str, Any]) -> str:
 def _way(options: argparse.Namespace) -> Way:
     """Return the method of summation (`Way`) that the options describe."""
     way = read_way(options.way) if options.way else None
+    if way:
+        refuse(
+            options, ("instruction", "accumulate", *_WAY_WORDS), "cannot be combined with --way, which determines it"
+        )
     if way and options.arch:
         if same_numerics(options.arch) != way.arch:
             raise OperandError(f"--arch {options.arch} contradicts --way, which is for {way.arch}")
@@ -247,11 +256,13 @@ def _way(options: argparse.Namespace) -> Way:
     if options.block_scale_a and options.block_scale_b and not (way or instruction):
         scales = block_scales_of(read_factor(options.block_scale_a), read_factor(options.block_scale_b))
         assert scales
-        k, formats = _matrices(options)[0].shape[-1], in_factor_order(fmt, options.swapped)
+        k = options.random[2] if options.random else _matrices(options)[0].shape[-1]
+        formats = in_factor_order(fmt, bool(options.swapped))
         instruction = str(scaled_instructions(scales, k, formats, arch, accumulate=options.accumulate)[0])
+    given = {name: value for name in _WAY_WORDS if (value := getattr(options, name, None)) is not None}
     complete = way_of(
         way,
-        {name: getattr(options, name) for name in _WAY_WORDS},
+        _WAY_WORDS | given,
         fmt=fmt,
         instruction=instruction,
         arch=arch,
@@ -260,6 +271,8 @@ def _way(options: argparse.Namespace) -> Way:
         result=options.result,
     )
     check_result(complete)
+    if not complete.has_slices:
+        refuse(options, ("workspace", "running"), "rounds sums of several slices of K: add --split-k")
     return complete
 
 

@@ -13,9 +13,9 @@ from ..gemm.probe import probe, write_probe
 from ..gemm.ways import instruction_named
 from ..infra.files import write_whole
 from ..isa.architectures import same_numerics
-from ..isa.numerics import numerics
+from ..isa.numerics import Numerics
 from .factors import add_format, add_matrices, add_scalings, add_transpose, epilogue_words, factors, scale_words
-from .options import Commands, add, add_numerics, changed_numerics, integer, switch
+from .options import Commands, add, add_numerics, integer, refuse, refuse_others, replaced_numerics, switch
 from .progress import searching
 from .terminal import print_result
 
@@ -101,20 +101,16 @@ def _execute(options: argparse.Namespace) -> int:
 
     if options.probe:
         return _probe(options)
-    if options.shape or options.seed is not None:
-        raise OperandError("--shape and --seed need --probe")
+    refuse(options, ("shape", "seed"), "needs --probe")
     if not (options.a and options.b and options.y):
         raise OperandError(
             "name the files of A, B and their product with --a, --b and --y, or write inputs with --probe"
         )
-    text, arch = options.instruction, same_numerics(options.arch)
-    i = instruction_named(text, arch) if text else None
-    changes = changed_numerics(options, i, arch)
-    changed = numerics(i, arch).replace(**changes) if i and changes else None
+    changed = _numerics(options)
     arguments = _search_arguments(options)
     with searching("sptc identify"):
         result = identify(**arguments, numerics=changed)
-    chain = None if result.exact or changes or not result.nearest else chain_of(result.nearest)
+    chain = None if result.exact or changed or not result.nearest else chain_of(result.nearest)
     values = result.record() | {"chain": chain and chain.as_dict()}
     return print_result(options, values, result if chain is None else f"{result}\n{chain}", good=result.exact)
 
@@ -125,17 +121,24 @@ def _diagnose(options: argparse.Namespace) -> int:
 
     if not (options.a and options.b and options.y):
         raise OperandError("name the files of A, B and their product with --a, --b and --y")
+    changed = _numerics(options)
     arguments = _search_arguments(options)
     with searching("sptc diagnose"):
-        diagnosis = diagnose(**arguments)
+        diagnosis = diagnose(**arguments, numerics=changed)
     differing = diagnosis.differing if diagnosis.differing.ndim == 2 else np.atleast_2d(diagnosis.differing).T
     picture = DifferenceMap(differing)
     if options.svg:
         write_whole(options.svg, picture.svg(diagnosis.text))
-    chain = None if diagnosis.explained or not diagnosis.nearest else chain_of(diagnosis.nearest)
+    chain = None if diagnosis.explained or changed or not diagnosis.nearest else chain_of(diagnosis.nearest)
     text = "\n".join(map(str, [diagnosis, *([picture] if differing.any() else []), *([chain] if chain else [])]))
     values = diagnosis.record() | {"chain": chain and chain.as_dict()}
     return print_result(options, values, text, good=diagnosis.explained)
+
+
+def _numerics(options: argparse.Namespace) -> Numerics | None:
+    """Return the numerics of the named instruction with the parameters that options change, else None."""
+    text, arch = options.instruction, same_numerics(options.arch)
+    return replaced_numerics(options, instruction_named(text, arch) if text else None, arch)
 
 
 def _search_arguments(options: argparse.Namespace) -> dict[str, Any]:
@@ -146,8 +149,9 @@ def _search_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _probe(options: argparse.Namespace) -> int:
-    if options.a or options.b or options.y:
-        raise OperandError("--probe cannot be combined with --a, --b or --y")
+    refuse_others(
+        options, ("probe", "format", "result", "arch", "shape", "seed", "json"), "cannot be combined with --probe"
+    )
     if not options.format:
         raise OperandError("--probe needs --format")
     shape = tuple(options.shape or _SHAPE)

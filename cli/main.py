@@ -12,12 +12,13 @@ from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, NoReturn, TextIO, cast
 
 from .. import __version__
 from ..errors import Error, InstructionError
 from ..infra.escapes import one_line
-from ..infra.files import require_writable
+from ..infra.files import STANDARD_OUTPUT, mode_of, require_writable
 from .examples import add_examples
 from .options import flag
 from .terminal import FittedOutput
@@ -74,7 +75,9 @@ def _hint(message: str) -> str:
 #: Global option that shows the traceback of an unexpected error.
 _DEBUG = "--debug"
 #: Names of the options, of all commands, whose value is the path of a file to write.
-_OUTPUTS = ("output", "plot", "svg", "csv", "junit", "report", "waves", "datapath", "sv_package")
+_OUTPUTS = ("output", "plot", "svg", "csv", "junit", "report", "waves", "datapath", "sv_package", "record")
+#: Paths of standard output, and word that stands for all of them.
+_STANDARD_PATHS, _STANDARD = (STANDARD_OUTPUT, Path("/dev/stdout")), "-"
 #: Error numbers (errno) that report that standard output cannot be written.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: Maximum length of a message in characters.
@@ -138,6 +141,8 @@ def command_parser() -> argparse.ArgumentParser:
             import_module(f".{module}", __package__).add_parser(commands)
         titles[next(name for name in commands.choices if name not in before)] = title
     commands.choices["completion"].set_defaults(parser=parser)
+    for command in commands.choices.values():
+        command.set_defaults(subparser=command)
     parser.formatter_class = partial(_Formatter, titles=titles)
     add_examples(parser)
     return parser
@@ -149,6 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit status is 0 if all results agree, 1 for a mismatch, 2 for bad input or output that cannot be written, 70
     for a defect of this program, 130 if interrupted, and 141 if the reader of standard output closed the pipe.
     """
+    if sys.stderr is None:  # messages would go to standard output, or to the next opened file
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is None:  # do not run: the next opened file would get descriptor 1, and output would overwrite it
         print("sptc: standard output is closed", file=sys.stderr)
         return 2
@@ -163,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except InstructionError as error:
         if error.choices:
-            print(error.choices, file=sys.stderr)
+            _print_error(error.choices)
         return _failed(command, f"{error.args[0]}{_nearest(error)}")
     except Error as error:
         return _failed(command, error)
@@ -200,14 +207,18 @@ def _run(words: Sequence[str]) -> int:
 
 def _check_outputs(options: argparse.Namespace) -> None:
     """Raise an `Error`, before any work is done, if an output cannot be written or two outputs are the same file."""
-    outputs: dict[Path, str] = {}
+    outputs = {_STANDARD: "json"} if getattr(options, "json", False) else {}
     for name in _OUTPUTS:
         path = getattr(options, name, None)
-        if isinstance(path, Path) and (path.is_file() or not path.exists()):
-            if path.resolve() in outputs:
-                raise Error(f"{flag(outputs[path.resolve()])} and {flag(name)} name the same file {path}")
-            outputs[path.resolve()] = name
-        if isinstance(path, Path) and name != "output":  # --output can name a folder
+        if not isinstance(path, Path):
+            continue
+        target = _STANDARD if path in _STANDARD_PATHS else os.path.realpath(path)
+        if target == _STANDARD or not (mode := mode_of(path)) or S_ISREG(mode):
+            if target in outputs:
+                both = "both write to standard output" if target == _STANDARD else f"name the same file {path}"
+                raise Error(f"{flag(outputs[target])} and {flag(name)} {both}")
+            outputs[target] = name
+        if name != "output":  # --output can name a folder
             require_writable(path)
     if any(getattr(options, name, None) for name in ("plot", "svg")):
         from ..infra.figures import check_plotting
@@ -216,8 +227,13 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 
 def _failed(command: str, message: object, status: int = 2) -> int:
-    print(f"{command}: {_in_one_line(message)}", file=sys.stderr)
+    _print_error(f"{command}: {_in_one_line(message)}")
     return status
+
+
+def _print_error(text: str) -> None:
+    with suppress(OSError):  # the exit status must not change if standard error cannot be written
+        print(text, file=sys.stderr)
 
 
 def _defect(command: str, error: Exception, words: Sequence[str]) -> int:

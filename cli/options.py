@@ -1,7 +1,7 @@
 """Command line options and argument types that several commands share, each declared once with one help text."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from math import isfinite
 from pathlib import Path
@@ -12,7 +12,7 @@ from ..infra.diagram import Theme
 from ..isa.architectures import target_named
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
-from ..isa.numerics import Method, Rounding, numerics
+from ..isa.numerics import Method, Numerics, Rounding, numerics
 from ..rtl.config import CUTS, MUXES, PRESETS
 from ..tensors.quantise import NAN_POLICIES
 from ..tensors.sparsify import PRODUCERS
@@ -30,6 +30,9 @@ __all__ = [
     "integer",
     "number",
     "positive",
+    "refuse",
+    "refuse_others",
+    "replaced_numerics",
     "split",
     "switch",
     "words",
@@ -40,6 +43,8 @@ Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 #: Upper bounds of integer options: 1024 for a number of processes, else 2**63 - 1, since numpy takes C integers.
 _MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
 _DIGITS = 30
+#: Upper bound of options that are positive numbers: a time in seconds, or a frequency.
+_MOST = 1_000_000
 #: Upper bounds of the number of K tiles in a slice and of the number of slices, larger than any matrix needs.
 _MOST_TILES, _MOST_SLICES = 1 << 24, 4096
 
@@ -81,11 +86,11 @@ def number(word: str) -> float:
 
 
 def positive(word: str) -> float:
-    """Parse a finite number above 0."""
+    """Parse a number above 0 and at most 1,000,000."""
     with suppress(ValueError):
-        if 0 < (value := float(word)) < float("inf"):
+        if 0 < (value := float(word)) <= _MOST:
             return value
-    raise argparse.ArgumentTypeError(f"must be a number above 0, not {word!r}")
+    raise argparse.ArgumentTypeError(f"must be a number above 0 and at most {_MOST:,}, not {shown(word)}")
 
 
 def split(word: str) -> int | tuple[int, ...]:
@@ -210,6 +215,18 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def refuse(options: argparse.Namespace, names: Container[str], reason: str) -> None:
+    """Raise an `OperandError`, such as "--row needs --a", if one of these arguments differs from its default."""
+    for action in options.subparser._actions:
+        if action.dest in names and getattr(options, action.dest) != action.default:
+            raise OperandError(f"{[action.metavar, *action.option_strings][-1]} {reason}")
+
+
+def refuse_others(options: argparse.Namespace, names: Container[str], reason: str) -> None:
+    """Raise the error of :func:`refuse` if an argument that is not in `names` differs from its default."""
+    refuse(options, [name for name in vars(options) if name not in names], reason)
+
+
 def add(
     parser: "argparse.ArgumentParser | argparse._ArgumentGroup", *names: str, note: str = "", **changes: Any
 ) -> None:
@@ -277,3 +294,12 @@ def changed_numerics(options: argparse.Namespace, instruction: Instruction | Non
     changes = {NUMERICS[name]: value for name, value in named.items()}
     own.replace(**changes)
     return changes
+
+
+def replaced_numerics(options: argparse.Namespace, instruction: Instruction | None, arch: str) -> Numerics | None:
+    """Return the numerics with the parameters that options change, or None without such an option.
+
+    Raise the errors of :func:`changed_numerics`.
+    """
+    changes = changed_numerics(options, instruction, arch)
+    return numerics(instruction, arch).replace(**changes) if instruction and changes else None

@@ -13,7 +13,7 @@ from ..show.outcomes import by_instruction, first_mismatch, mismatch_text, outco
 from ..verify.dot_products import shipped_dot_products
 from ..verify.register_file import shipped
 from ..verify.replay import Outcome, replay
-from .options import Commands, add, integer
+from .options import Commands, add, integer, refuse
 from .progress import bar
 from .reports import Check, report
 from .terminal import counted, listed, print_result
@@ -49,6 +49,8 @@ def add_parser(commands: Commands) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    if options.waves:
+        refuse(options, ("backend", "limit"), "cannot be combined with --waves, which simulates one tile in pysim")
     limit = 1 if options.waves else options.limit
     files = _with_waves(options) if options.waves else list(_replayed(options, options.backend, limit))
     outcomes = [outcome for file in files for outcome in file]

@@ -11,9 +11,7 @@ from ..gemm.sources import read_factor
 from ..infra.diagram import Theme
 from ..infra.files import write_whole
 from ..isa.architectures import require_target
-from ..isa.instructions import Instruction
 from ..isa.names import resolve
-from ..isa.numerics import Numerics, numerics
 from ..verify.archive import Recorded
 from ..verify.pack_files import file_of, require_placed
 from ..verify.register_file import read
@@ -21,7 +19,7 @@ from ..verify.replay import as_number
 from ..verify.stimulus import draw_tiles, drawn_distributions
 from ..verify.trace import as_code, as_decimal
 from .factors import add_matrices, add_transpose
-from .options import Commands, add, add_numerics, changed_numerics, default_arch, flag, integer, switch
+from .options import Commands, add, add_numerics, default_arch, integer, refuse, replaced_numerics, switch
 from .terminal import counted, print_result
 
 if TYPE_CHECKING:
@@ -32,6 +30,10 @@ __all__ = ["add_parser"]
 #: Options that apply only if the operands are a random tile.
 _DRAWN_OPTIONS = ("distribution", "nibbles", "seed")
 _TILE_OPTIONS = ("arch", *_DRAWN_OPTIONS)
+#: Options that apply only to the product of two given matrices.
+_PRODUCT_OPTIONS = ("a_tensor", "b_tensor", "transpose_b", "prune")
+#: Maximum number of outputs of all random tiles up to the traced tile, since all these tiles are drawn.
+_MOST_OUTPUTS = 1 << 24
 
 
 def add_parser(commands: Commands) -> None:
@@ -84,17 +86,17 @@ def add_parser(commands: Commands) -> None:
 def _execute(options: argparse.Namespace) -> int:
     from ..verify.trace_output import trace
 
-    if options.step and not options.datapath:
-        raise OperandError("--step needs --datapath FILE.svg")
+    if not options.datapath:
+        refuse(options, ("step", "theme"), "needs --datapath FILE.svg")
     if options.a or options.b or options.c:
         return _trace_product(options)
+    refuse(options, _PRODUCT_OPTIONS, "needs --a and --b")
     if options.source.endswith(".npz"):
-        if superfluous := next((name for name in _TILE_OPTIONS if getattr(options, name) is not None), None):
-            raise OperandError(f"{flag(superfluous)} draws a random tile and cannot be combined with FILE.npz")
+        refuse(options, _TILE_OPTIONS, "draws a random tile and cannot be combined with FILE.npz")
         file: Recorded = read(options.source)
     else:
         file = _random_tile(options)
-    changed = _numerics(options, file.instruction, file.arch)
+    changed = replaced_numerics(options, file.instruction, file.arch)
     hardware = not (options.golden_only or changed)
     traced = trace(file, options.case or 0, options.row, options.column, hardware=hardware, numerics=changed)
     _draw(options, traced)
@@ -120,8 +122,7 @@ def _trace_product(options: argparse.Namespace) -> int:
     from ..gemm.operands import output_operands
     from ..verify.trace_output import trace_chain
 
-    if superfluous := next((name for name in _DRAWN_OPTIONS if getattr(options, name) is not None), None):
-        raise OperandError(f"{flag(superfluous)} draws a random tile and cannot be combined with --a and --b")
+    refuse(options, _DRAWN_OPTIONS, "draws a random tile and cannot be combined with --a and --b")
     if not (options.a and options.b):
         raise OperandError("name the files of A and B with --a and --b")
     subject = resolve(options.source, options.arch)
@@ -133,7 +134,7 @@ def _trace_product(options: argparse.Namespace) -> int:
     operands = output_operands(
         i, (a, b, c), options.row, options.column, transpose_b=options.transpose_b, prune=options.prune
     )
-    changed = _numerics(options, i, arch)
+    changed = replaced_numerics(options, i, arch)
     count = operands.b.shape[1] // i.k
     if options.case is not None and options.case >= count:
         raise OperandError(
@@ -157,17 +158,15 @@ def _trace_product(options: argparse.Namespace) -> int:
     return print_result(options, values, "\n\n".join([text, *map(str, shown)]), good=not differing)
 
 
-def _numerics(options: argparse.Namespace, i: Instruction, arch: str) -> Numerics | None:
-    """Return the numerics of an instruction with the parameters that options change; None without such an option."""
-    changes = changed_numerics(options, i, arch)
-    return numerics(i, arch).replace(**changes) if changes else None
-
-
 def _random_tile(options: argparse.Namespace) -> Recorded:
     subject = resolve(options.source, options.arch)
     i = subject.instruction
     arch = require_placed(subject, options.arch or default_arch(i))
     names, tiles = drawn_distributions(i, options.distribution), (options.case or 0) + 1
+    if tiles > (most := _MOST_OUTPUTS // (i.m * i.n)):
+        raise OperandError(
+            f"--case {options.case}: a random tile of {i} has an index below {most}; --seed draws others"
+        )
     rng = np.random.default_rng(options.seed or 0)
     operands = draw_tiles(i, names, options.nibbles or "legal", tiles, rng)
     return file_of(subject, arch, operands, rng, int(rng.integers(i.sparsity_selectors)))

@@ -1,11 +1,10 @@
 """``sptc vectors``: write random operands with expected results as test vectors for other testbenches."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import OperandError
+from ..errors import FileError, OperandError
 from ..isa.architectures import require_target
 from ..isa.names import resolve
 from ..rtl.config import PRESET_OF_ARCHITECTURE
@@ -16,7 +15,7 @@ from ..verify.vector_levels import BACKENDS, FORMATS, LEVELS, VectorRequest
 from ..verify.vectors import MANIFEST, write_vectors
 from . import pack
 from .configuration import DATAPATH_OPTIONS, add_datapath, datapath
-from .options import Commands, add, default_arch, flag, switch
+from .options import Commands, add, default_arch, refuse, switch
 from .terminal import print_result
 
 __all__ = ["add_parser"]
@@ -39,9 +38,11 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "instruction",
         nargs="*",
+        default=[],
         metavar="INSTRUCTION",
         help="instruction in PTX syntax (tcgen05 with shape and types in brackets), or register file FILE.npz with "
-        "the tiles to write instead of random ones; several arguments are written to subfolders of --output",
+        "the tiles to write instead of random ones; several arguments are written to subfolders of --output, named "
+        "after the instruction or the file",
     )
     add(parser, "tiles", note=" (default 1)")
     parser.add_argument(
@@ -93,14 +94,17 @@ def _execute(options: argparse.Namespace) -> int:
         return _execute_alias(options)
     if not options.instruction:
         raise OperandError("INSTRUCTION is required; conformance packs are written by `sptc pack`")
-    if superfluous := _first_present(options, _ALIAS_OPTIONS):
-        raise OperandError(f"{superfluous} needs --pack or --check")
+    refuse(options, _ALIAS_OPTIONS, "needs --pack or --check")
     if not options.output:
         raise OperandError("--output FOLDER is required")
-    requests = [_request(text, options) for text in dict.fromkeys(options.instruction)]
-    folder: Path = options.output
-    folders = [folder] if len(requests) == 1 else [folder / file_stem(request.subject.name) for request in requests]
-    manifests = [write_vectors(request, place) for request, place in zip(requests, folders, strict=True)]
+    requests = {text: _request(text, options) for text in dict.fromkeys(options.instruction)}
+    folders: list[Path] = [options.output]
+    if len(requests) > 1:
+        stems = [Path(text).stem if one.file else file_stem(one.subject.name) for text, one in requests.items()]
+        if double := next((stem for stem in stems if stems.count(stem) > 1), None):
+            raise FileError(f"two of the arguments would be written to the same subfolder {options.output / double}")
+        folders = [options.output / stem for stem in stems]
+    manifests = [write_vectors(request, place) for request, place in zip(requests.values(), folders, strict=True)]
     return print_result(options, {"manifests": manifests}, "\n".join(map(_summary, manifests, folders)))
 
 
@@ -109,8 +113,7 @@ def _execute_alias(options: argparse.Namespace) -> int:
     former = "--pack" if options.pack else "--check"
     excluded = ["instruction", *_VECTOR_OPTIONS, *DATAPATH_OPTIONS]
     excluded += ["check", "results", "junit", "github"] if options.pack else ["output", "arch", "jobs"]
-    if superfluous := _first_present(options, excluded):
-        raise OperandError(f"{superfluous} cannot be combined with {former}")
+    refuse(options, excluded, f"cannot be combined with {former}")
     if options.pack:
         if not options.output:
             raise OperandError("--pack needs --output FOLDER, or --output FILE.npz for one pack")
@@ -118,14 +121,6 @@ def _execute_alias(options: argparse.Namespace) -> int:
     if not options.results:
         raise OperandError("--check needs --results FILE")
     return pack.judge_results(options, options.check)
-
-
-def _first_present(options: argparse.Namespace, names: Sequence[str]) -> str:
-    """Return the first option of `names` on the command line, e.g. ``--pack``; an empty text if there is none."""
-    spellings = {"instruction": "INSTRUCTION", "alignment_bits": "--alignment", "fp8_alignment_bits": "--fp8-alignment"}
-    values = {name: getattr(options, name) for name in names}  # an option is absent if None, False or [], not if 0
-    present = [name for name, value in values.items() if value is not None and value is not False and value != []]
-    return spellings.get(present[0], flag(present[0])) if present else ""
 
 
 def _request(text: str, options: argparse.Namespace) -> VectorRequest:
@@ -143,16 +138,16 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
     if choices.get("level", LEVELS[0]) != LEVELS[0]:
         options.default_preset = PRESET_OF_ARCHITECTURE[arch]
         config = datapath(options)
-    elif superfluous := _first_present(options, DATAPATH_OPTIONS):
-        raise OperandError(f"{superfluous} needs --level {', '.join(LEVELS[1:-1])} or {LEVELS[-1]}")
+    else:
+        refuse(options, DATAPATH_OPTIONS, f"needs --level {', '.join(LEVELS[1:-1])} or {LEVELS[-1]}")
     return VectorRequest(
         instruction=subject.name, arch=arch, seed=options.seed, config=config, **{"tiles": 1, **choices}
     )
 
 
 def _request_of_file(path: str, options: argparse.Namespace, choices: dict[str, Any]) -> VectorRequest:
-    if superfluous := _first_present(options, ("tiles", "distribution", "nibbles", "arch", "bench", *DATAPATH_OPTIONS)):
-        raise OperandError(f"{superfluous} applies only to random tiles and cannot be combined with FILE.npz")
+    names = ("tiles", "distribution", "nibbles", "arch", "bench", "seed", *DATAPATH_OPTIONS)
+    refuse(options, names, "applies only to random tiles and cannot be combined with FILE.npz")
     file = read(path)
     assert isinstance(file, RegisterFile | TensorMemoryFile)
     return VectorRequest(

@@ -106,15 +106,14 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     """
     way, i = request.way, request.way.parsed
     given_a, given_b = request.a.read(), request.b.read()
-    all_rows = len(given_a if isinstance(given_a, np.ndarray) else given_a.compressed.stored)
-    given_a = _first(given_a, request.rows)
     vector = isinstance(given_b, np.ndarray) and given_b.ndim == 1
-    left, right, names = exchanged(
-        way, given_a, given_b.reshape(-1, 1) if isinstance(given_b, np.ndarray) and vector else given_b
-    )
-    for name, one in zip(names, (left, right), strict=True):
+    if isinstance(given_b, np.ndarray) and vector:
+        given_b = given_b.reshape(-1, 1)
+    for name, one in (("a", given_a), ("b", given_b)):
         if isinstance(one, np.ndarray):
             check_matrix(name, one, request.nan)
+    all_rows = len(given_a if isinstance(given_a, np.ndarray) else given_a.compressed.stored)
+    left, right, names = exchanged(way, _first(given_a, request.rows), given_b)
     conversions = [way.convert_a if name == "a" else way.convert_b for name in names]
     k, epilogue, start, blocks = len(right), request.epilogue, request.start, request.block_scales
     if vector:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FileError, OperandError
-from ..infra.files import whole_file
+from ..errors import OperandError
+from ..infra.files import create_folder, whole_file
 from ..isa.architectures import require_target
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
@@ -123,10 +123,7 @@ def write_probe(folder: Path, drawn: Probe) -> dict[str, Any]:
 
     The elements are written as numbers if numpy has their type, else as codes. Raise a `FileError` if writing fails.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{folder} cannot be written ({error.strerror})") from None
+    create_folder(folder)
     for name, codes in (("a", drawn.a), ("b", drawn.b)):
         with whole_file(folder / f"{name}.npy") as file:
             np.lib.format.write_array(file, codes.view(drawn.dtype), allow_pickle=False)

@@ -171,6 +171,12 @@ class Way:
         return instruction_named(self.instruction, self.arch)
 
     @property
+    def has_slices(self) -> bool:
+        """Whether the results of several slices of K are added."""
+        count = len(self.split_k) if isinstance(self.split_k, tuple) else self.split_k
+        return self.stream_k is not None or count > 1
+
+    @property
     def operands(self) -> tuple[str, str, str, int]:
         """Attributes that determine how operands are prepared. If all are equal, equal chains have equal results."""
         return self.instruction, self.convert_a, self.convert_b, self.interleave
@@ -249,8 +255,8 @@ class Way:
             parts.append("K descending")
         if self.interleave:
             parts.append(f"two instructions take {self.interleave} bits along K in turn")
-        parts += [f"slice results rounded to {self.workspace}"] if self.workspace else []
-        parts += [f"running sum in {self.running}"] if self.running else []
+        parts += [f"slice results rounded to {self.workspace}"] if self.workspace and self.has_slices else []
+        parts += [f"running sum in {self.running}"] if self.running and self.has_slices else []
         if self.group_scaling:
             order, _, addition = self.group_scaling.partition(", ")
             parts.append(f"partial sums scaled by groups: {_SCALED[order]}, {_GROUP_ADDITIONS[addition]}")

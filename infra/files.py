@@ -13,7 +13,15 @@ from typing import BinaryIO
 
 from ..errors import FileError
 
-__all__ = ["STANDARD_OUTPUT", "create_folder", "move_whole", "require_writable", "whole_file", "write_whole"]
+__all__ = [
+    "STANDARD_OUTPUT",
+    "create_folder",
+    "mode_of",
+    "move_whole",
+    "require_writable",
+    "whole_file",
+    "write_whole",
+]
 
 #: Path argument that means standard output.
 STANDARD_OUTPUT = Path("-")
@@ -86,8 +94,17 @@ def require_writable(path: Path) -> None:
             part.touch(exist_ok=False)
 
 
+def mode_of(path: Path) -> int:
+    """Return the mode (``st_mode``) of a file or folder; 0 if it does not exist, or its path cannot be followed."""
+    with suppress(OSError):
+        return path.stat().st_mode
+    return 0
+
+
 def create_folder(path: Path) -> None:
-    """Create a folder and its parent folders if missing; raise a `FileError` if that fails."""
+    """Create a folder and its parent folders if missing; raise a `FileError` if that fails or `path` is ``-``."""
+    if path == STANDARD_OUTPUT:
+        raise FileError("a folder cannot be written to standard output: name a folder instead of -")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

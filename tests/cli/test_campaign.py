@@ -200,7 +200,7 @@ def test_coverage(tmp_path: Path, cli: CommandLine) -> None:
 def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
         (["--shards", "0"], "--shards: must be an integer of 1 or more, not '0'"),
-        (["--seconds", "inf"], "--seconds: must be a number above 0, not 'inf'"),
+        (["--seconds", "inf"], "--seconds: must be a number above 0 and at most 1,000,000, not 'inf'"),
         (["--shards", "1", "--seconds", "1"], "not allowed with"),
         (["--jobs", "1", "--scheduler", "x"], "not allowed with"),
         (["--only", "1", "--state", "x"], "--only cannot be combined with --state"),

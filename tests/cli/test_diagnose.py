@@ -5,6 +5,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import sptc
+from sptc.gemm.ways import instruction_named
+from sptc.isa.numerics import numerics
 from sptc.show.difference_map import DifferenceMap
 from sptc.tests.cli.command_line import CommandLine, saved
 from sptc.tests.gemm.sparse_factors import Random, drawn
@@ -18,6 +20,11 @@ def test_the_verdict_and_its_status(rng: Random, cli: CommandLine) -> None:
     y = sptc.gemm(a, b, format="f16", backend="native")
     saved(a=a, b=b, y=y)
     assert cli.text(*WORDS).startswith("correct: all 1024 outputs")
+    cli.refuses(*WORDS, "--alignment", 9, message="--alignment changes the numerics of one instruction: add --instr")
+    i = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+    own = numerics(instruction_named(i, "sm_90"), "sm_90").replace(alignment_bits=10)
+    saved(y=sptc.gemm(a, b, instruction=i, backend="native", numerics=own))
+    assert cli.text(*WORDS, "--instruction", i, "--alignment", 10).startswith("correct: all 1024 outputs")
     saved(y=np.vstack([y[16:32], y[:16], y[32:]]))
     record = cli.json(*WORDS)
     assert (record["explained"], record["differing"], record["remaining"]) == (True, 512, 0)

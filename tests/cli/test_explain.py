@@ -128,9 +128,7 @@ def test_incomplete_names_and_names_of_machine_code(cli: CommandLine) -> None:
     found = cli.json("/*0010*/ UTCOMMA.4X gdesc[UR10], gdesc[UR12], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR8], UP0 ;")
     assert {one["instruction"].split("kind::")[1].split(".")[0] for one in found["implements"]} == {"mxf4nvf4"}
     assert "QGMMA: 512 SASS names contain these words" in cli.text("QGMMA")
-    cli.refuses(
-        "HMMA", "--selector", 1, message="the name of a SASS instruction can be combined only with --arch and --json"
-    )
+    cli.refuses("HMMA", "--selector", 0, message="--selector cannot be combined with the name of a SASS instruction")
 
 
 def test_other_memories(cli: CommandLine) -> None:
@@ -208,7 +206,8 @@ def test_descriptors(cli: CommandLine) -> None:
         assert cli.json(*words)["problems"] == problems, words
     cli.refuses("0x1" + 16 * "0", message="a shared-memory descriptor has 64 bits, not 65")
     cli.refuses("0x4000004000010000", F16, message="reads its operands from registers and has no matrix descriptor")
-    cli.refuses("0x4000004000010000", "--svg", "x.svg", message="a descriptor can be combined only with an instruction")
+    for option, value in (("--svg", "x.svg"), ("--lbo", 32), ("--base-offset", 0), ("--selector", 0), ("--row", 0)):
+        cli.refuses("0x4000004000010000", option, value, message=f"{option} cannot be combined with a descriptor")
     text = cli.text("0x08100014")
     assert "accepted by 6 opcodes\n" in text
     assert "\n  22:17  N                   0x8  64\n" in text
@@ -313,7 +312,8 @@ def test_bad_input(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         ([DENSE, "--operand", "metadata"], "is dense and has no metadata"),
         ([F16, "--operand", "scale_a"], "is not block-scaled"),
         (["--nibble", "16"], "argument --nibble: must be a number from 0 to 15, such as 6, 0x6 or 0b0110, not '16'"),
-        (["--lane", 3, "--nibble", "6"], "--nibble can be combined only with --json"),
+        (["--lane", 3, "--nibble", "6"], "--lane cannot be combined with --nibble, but --json can"),
+        (["--nibble", "6", "--selector", 0], "--selector cannot be combined with --nibble"),
         ([F16, "--row", 1, "--svg", "x.svg"], "--svg draws whole operands: leave out --row, --lane"),
         (["m16n8k32", "f17"], "f17"),
         ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "no operand can be drawn: scales have no picture"),

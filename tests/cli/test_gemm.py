@@ -344,7 +344,19 @@ def test_bad_input(cli: CommandLine) -> None:
     CommandLine(cli.capsys, "compress").text("a.npy", "--output", "packed.npz")
     write_tensors(Path("strange.npz"), {"x": np.ones((2, 2))}, {"software_format": "x"})
     dense = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    saved(scalar=np.float16(1), scales=np.zeros((8, 1), np.uint8))
+    for option, value in (("--check", ()), ("--transpose-b", ()), ("--a-tensor", ("x",))):
+        cli.refuses(*RANDOM, option, *value, message=f"{option} cannot be combined with --random")
+    cli.refuses("--random", 1 << 62, 1, 1, message="argument --random: must be an integer of at most 16777216")
+    scales = ("--block-scale-a", "scales.npy", "--block-scale-b", "scales.npy")
+    cli.refuses("--random", 8, 8, 64, *scales, message="sm_90 has no sparse instruction for f16 with block scales")
     for words, message in (
+        (["--seed", 3], "--seed needs --random"),
+        (["--a", "scalar.npy"], "a must be a matrix with at least one element, not of shape ()"),
+        (["--way", "way.json", "--split-k", 1], "--split-k cannot be combined with --way, which determines it"),
+        (["--way", "way.json", "--rounding", "RNE"], "--rounding cannot be combined with --way"),
+        (["--workspace", "f16"], "--workspace rounds sums of several slices of K: add --split-k"),
+        (["--running", "bf16", "--split-k", 1], "--running rounds sums of several slices of K"),
         (["--way", "way.json", "--arch", "sm_80"], "--arch sm_80 contradicts --way, which is for sm_90"),
         (["--beta", "2"], "--beta is the factor of C and needs --c"),
         (["--alpha", "inf"], "argument --alpha: must be a number, not 'inf'"),

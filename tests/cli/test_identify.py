@@ -167,13 +167,17 @@ def test_bad_input(cli: CommandLine) -> None:
     saved(text=np.array(["x", "y"]))
     for more, message in (
         (["--y", "text.npy"], "must hold floats, integers or codes, not <U1 of shape (2,)"),
-        (["--seed", "3"], "--shape and --seed need --probe"),
-        (["--probe", "p"], "--probe cannot be combined with --a, --b or --y"),
+        (["--seed", "3"], "--seed needs --probe"),
+        (["--probe", "p"], "--a cannot be combined with --probe"),
     ):
         cli.refuses(*words(*more), message=message)
     message = "name the files of A, B and their product with --a, --b and --y"
     cli.refuses("--format", "f16", "--result", "f16", message=message)
     cli.refuses("--probe", "p", "--result", "f16", message="--probe needs --format")
+    probe = ("--probe", "p", "--result", "f16", "--format", "f16")
+    for more in (("--alignment", 3), ("--promote", 0), ("--alpha", 2), ("--dense",), ("--bias", "none.npy")):
+        cli.refuses(*probe, *more, message=f"{more[0]} cannot be combined with --probe")
+    cli.refuses("--probe", "-", *probe[2:], message="a folder cannot be written to standard output")
 
 
 def test_options_of_both_commands(cli: CommandLine, rng: Random) -> None:

@@ -1,10 +1,13 @@
 """Every command has help, examples that work, suggestions for misspelt words, and completion in shells."""
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from argparse import ArgumentTypeError
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -182,3 +185,26 @@ def test_two_outputs_of_one_name(cli: CommandLine, tmp_path: Path) -> None:
     words = ("--preset", "tiny", "--top", "unit", "--output", verilog, "--sv-package", tmp_path / "." / "x.v")
     cli.refuses("verilog", *words, message=f"--output and --sv-package name the same file {verilog}")
     assert not verilog.exists()
+    for path in ("-", "/dev/stdout"):
+        for words, option in ((("timing",), "--svg"), (("run", "x.npz"), "--junit")):
+            message = f"--json and {option} both write to standard output"
+            cli.refuses(*words, "--json", option, path, message=message)
+
+
+def test_outputs_whose_path_cannot_be_followed(cli: CommandLine) -> None:
+    Path("circle").symlink_to("circle")
+    for path, reason in (("circle", "Too many levels of symbolic links"), ("n" * 300, "File name too long")):
+        for words in (("draw", "--preset", "tiny", "-o", path), ("run", "x.npz", "--junit", path)):
+            cli.refuses(*words, message=f"{path} cannot be written ({reason})")
+
+
+def test_standard_error_that_cannot_be_written(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit status stays the same, and no message goes to standard output."""
+    for stream in (os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", 1), None):
+        monkeypatch.setattr("sys.stderr", stream)
+        for words in (("compare", "none.npy", "none.npy"), ("explain", "mma.sp m16n8k32 f32")):
+            assert cli.status(*words) == 2
+        with suppress(OSError):  # the unwritten message is still buffered
+            sys.stderr.close()
+    monkeypatch.undo()
+    assert cli.capsys.readouterr().out == ""

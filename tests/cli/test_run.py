@@ -281,6 +281,9 @@ def test_options(file: TensorMemoryFile, cli: CommandLine) -> None:
     np.savez("file.npz", **file.contents() | {"idesc": 0})
     message = "file.npz: ...describes a dense instruction; bit 2 must be 1"
     cli.refuses("file.npz", "--waves", "tile.vcd", message=message)
+    for option, value in (("--backend", "golden"), ("--limit", 5)):
+        refusal = f"{option} cannot be combined with --waves, which simulates one tile in pysim"
+        cli.refuses("file.npz", "--waves", "tile.vcd", option, value, message=refusal)
     write(Path("file.npz"), file)
     Path("tile.vcd").mkdir()
     cli.refuses("file.npz", "--waves", "tile.vcd", message="tile.vcd cannot be written (Is a directory)")

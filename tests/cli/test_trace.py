@@ -79,6 +79,10 @@ def test_bad_words(cli: CommandLine) -> None:
         ([FILE, "--seed", 1], "--seed draws a random tile and cannot be combined with FILE.npz"),
         ([FILE, "--arch", "sm_90"], "--arch draws a random tile and cannot be combined with FILE.npz"),
         ([FILE, "--golden-only", "--svg", "none/x.svg"], "cannot be written"),
+        ([FILE, "--golden-only", "--theme", "dark"], "--theme needs --datapath FILE.svg"),
+        ([FILE, "--golden-only", "--prune"], "--prune needs --a and --b"),
+        ([F16, "--golden-only", "--b-tensor", "x"], "--b-tensor needs --a and --b"),
+        ([F16, "--golden-only", "--case", (1 << 63) - 1], f"a random tile of {F16} has an index below 131072"),
         (["bad.npz", "--golden-only"], "0b0000"),  # the metadata policy of the file, strict, applies
     )
 

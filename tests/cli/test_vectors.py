@@ -128,8 +128,16 @@ def test_the_tiles_of_a_file(cli: CommandLine, seed: int) -> None:
         np.testing.assert_array_equal(getattr(written, name), getattr(drawn, name), name)
     cli.text("tile.npz", "--format", "hex", "-o", "hex")
     assert sorted(path.name for path in Path("hex").iterdir()) == [*(f"{name}.hex" for name in "ABCDE"), MANIFEST]
-    message = "--tiles applies only to random tiles and cannot be combined with"
-    cli.refuses("tile.npz", "--tiles", 2, "-o", "x", message=message)
+    message = "applies only to random tiles and cannot be combined with FILE.npz"
+    for option in ("--tiles", "--seed"):
+        cli.refuses("tile.npz", option, 2, "-o", "x", message=f"{option} {message}")
+    Path("other").mkdir()
+    for path in ("other.npz", "other/tile.npz"):
+        Path(path).write_bytes(Path("tile.npz").read_bytes())
+    cli.text("tile.npz", "other.npz", F32, "-o", "several")
+    assert sorted(path.name for path in Path("several").iterdir()) == [F32, "other", "tile"]
+    message = "two of the arguments would be written to the same subfolder x/tile"
+    cli.refuses("tile.npz", "other/tile.npz", "-o", "x", message=message)
     cli.refuses("tile.npz", "--level", "unit", "-o", "x", message="written only at level 'registers', not 'unit'")
 
 
@@ -163,6 +171,7 @@ def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
         ([F32, "--preset", "tiny", "-o", "new"], "--preset needs --level warp, row or unit"),
         ([F32, "--alignment", "0", "-o", "new"], "--alignment needs --level warp, row or unit"),
         ([F32, "-o", "new", "--arch", "sm_80", "sm_90"], "for one architecture"),
+        ([F32, "-o", "new", "--tiles", 1 << 57], "words of 32 bits are too many for format npz"),
         ([F32, "--level", "unit", "--bench", "-o", "new"], "and format 'hex'"),
         (["--tiles", "3", "-o", "new"], "INSTRUCTION is required"),
         (["--pack", F32, "--mux", "mux3", "-o", "new"], "--mux cannot be combined with --pack"),

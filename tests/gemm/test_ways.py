@@ -193,7 +193,8 @@ def test_a_way_in_words() -> None:
         f"{FP8} on sm_90; A and B exchanged; 8 slices of K, added in a tree of neighbours; partial sums promoted to "
         "f32 every 4 instructions; slice results rounded to f16; running sum in f16; result f32 (RNE)"
     )
-    assert str(Way(instruction=FP8)) == f"{FP8} on sm_90; one chain along K; result f32 (RNE)"
+    for one in (Way(instruction=FP8), Way(instruction=FP8, workspace="f16", running="f16")):
+        assert str(one) == f"{FP8} on sm_90; one chain along K; result f32 (RNE)"
     unequal = str(Way(instruction=FP8, split_k=(1, 3), tile=2))
     assert "slices of 1, 3 K tiles, tiles of 2 instructions, added in order" in unequal
 
