@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..api.warp import mma
 from ..errors import BackendError
 from ..infra.cache import cache_folder
 from ..infra.compiler import cxx_compiler
+from ..infra.files import mode_of
 from ..infra.installation import install_line, requirements
 from .options import Commands, add
 from .terminal import print_result
@@ -122,13 +124,13 @@ def _tool(name: str, option: str) -> dict[str, Any]:
 
 def _cache() -> dict[str, Any]:
     folder = cache_folder()
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    files = [path for path in folder.rglob("*") if S_ISREG(mode_of(path))] if S_ISDIR(mode_of(folder)) else []
+    nearest = next(path for path in (folder, *folder.absolute().parents) if mode_of(path))
     return {
         "folder": str(folder),
         "files": len(files),
         "bytes": sum(path.stat().st_size for path in files),
-        "writable": os.access(nearest, os.W_OK),
+        "writable": S_ISDIR(mode_of(nearest)) and os.access(nearest, os.W_OK | os.X_OK),
     }
 
 

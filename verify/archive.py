@@ -185,11 +185,11 @@ def load(path: str | Path, keys: Collection[str] = KEYS) -> Archive:
     """
     path = Path(path)
     try:
-        exists = path.exists()
-    except OSError:  # the file name is longer than the file system allows
-        exists = False
-    if not exists:
-        raise FileError(f"{path} does not exist")
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise FileError(f"{path} does not exist") from None
+    except OSError as error:
+        raise FileError(f"{path} cannot be read ({error.strerror})") from None
     with opened(path, _REFUSAL) as file:
         if file.read(6) == _ARRAY_MAGIC:
             raise FileError(f"{path} is a single array, not an .npz register file")

@@ -133,6 +133,7 @@ def test_bad_words(cli: CommandLine, judge: CommandLine) -> None:
     for command, words, message in (
         (cli, [F16, "-o", "x.npz"], "can hold only one pack, not 6"),
         (cli, [F16, "-o", "none/x.npz", "--arch", "sm_90"], "cannot be written"),
+        (cli, [F16, "-o", "-"], "a folder cannot be written to standard output: name a folder"),
         (cli, [F16, "-o", "/dev/null/packs"], "the folder /dev/null/packs cannot be created"),
         (cli, ["all", F16, "-o", "."], "'all' already includes every instruction"),
         (judge, ["none.npz", "x"], "does not exist"),

@@ -142,5 +142,7 @@ def test_bad_words(cli: CommandLine) -> None:
     cli.refuses_each(
         (["metadta"], "there is no property 'metadta'; did you mean metadata? (topics: metadata, selection, "),
         (["--preset", "tiny", "hopper", "--products", "4"], "options that change a configuration need one preset"),
+        (["metadata.legal", "--seconds", "1e300"], "must be a number above 0 and at most 1,000,000, not '1e300'"),
+        (["metadata.legal", "--record", "none/file"], "none/file cannot be written"),
         (["metadata.legal", "--trace", "file"], "the folder file cannot be created ("),
     )

@@ -145,7 +145,7 @@ NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
 
 
 def test_files_that_are_no_register_files(tmp_path: Path, rng: Random) -> None:
-    with pytest.raises(sptc.FileError, match=r"^x+ does not exist$"):
+    with pytest.raises(sptc.FileError, match=r"^x+ cannot be read \(File name too long\)$"):
         read("x" * 300)
     write(tmp_path / "file.npz", samples.random_file(SPARSE, rng))
     whole = (tmp_path / "file.npz").read_bytes()
