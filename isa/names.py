@@ -18,6 +18,7 @@ from .tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode, parse_
 __all__ = [
     "Subject",
     "completed_name",
+    "described",
     "forms_named",
     "has_words",
     "in_registers",
@@ -185,12 +186,21 @@ def subject_of_line(line: PastedLine) -> Subject:
     value = next((role.value for role in roles if role.role == "idesc"), None)
     if subject.opcode is None or value is None:
         return subject
-    decoded = decode_instruction_descriptor(subject.opcode, value).instruction
-    if line.shape_and_types and decoded != subject.instruction:
+    return Subject(described(subject.opcode, value, line.shape_and_types), subject.opcode)
+
+
+def described(opcode: Opcode, value: int, shape_and_types: str = "") -> Instruction:
+    """Return the instruction that an instruction descriptor gives an opcode.
+
+    Raise an `OperandError` if the descriptor is wrong, and an `InstructionError` if the descriptor contradicts the
+    given shape and types.
+    """
+    i = decode_instruction_descriptor(opcode, value).instruction
+    if shape_and_types not in ("", i.shape_and_types):
         raise InstructionError(
-            f"instruction descriptor {value:#010x} describes {decoded.shape_and_types}, not {line.shape_and_types}"
+            f"instruction descriptor {value:#010x} describes {i.shape_and_types}, not {shape_and_types}"
         )
-    return Subject(decoded, subject.opcode)
+    return i
 
 
 def forms_named(text: str, arch: str | None = None) -> list[Subject]:

@@ -14,10 +14,9 @@ from ..isa.descriptor_fields import (
     readings,
     shared_fields,
 )
-from ..isa.instruction_descriptor import decode_instruction_descriptor
-from ..isa.names import Subject, resolve
+from ..isa.names import Subject, described, resolve
 from ..isa.shared_tile import MAJORS, SharedTile, check_tile, tile_shape
-from ..isa.tcgen05 import every_opcode, parse_opcode
+from ..isa.tcgen05 import every_opcode, parse_shaped
 from .layout_text import span
 
 __all__ = ["ExplainedDescriptor", "explained_descriptor"]
@@ -150,11 +149,11 @@ def _instruction(value: int, rest: str) -> ExplainedDescriptor:
     if rest and rest != "tcgen05":
         if not rest.startswith("tcgen05."):
             raise InstructionError(f"only tcgen05.mma has an instruction descriptor, not {rest.split()[0]}")
-        opcode = parse_opcode(rest.partition(" ")[0])
+        opcode, i = parse_shaped(rest)
         try:
-            i = decode_instruction_descriptor(opcode, value).instruction
+            i = described(opcode, value, i.shape_and_types if " " in rest else "")
             notes.append(f"shape and types: {i.shape_and_types}")
-        except OperandError as error:
+        except (InstructionError, OperandError) as error:
             problems.append(str(error))
     else:
         sparse = bool(value >> 2 & 1)

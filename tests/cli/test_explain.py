@@ -214,6 +214,11 @@ def test_descriptors(cli: CommandLine) -> None:
     report = cli.json("0x8100014", TCGEN05)
     expected = ("0x08100014", ["shape and types: m128n64k32.f32.f16.f16"], [])
     assert (report["descriptor"], report["notes"], report["problems"]) == expected
+    shape = "m128n64k32.f32.f16.f16"
+    assert cli.json("0x8100014", TCGEN05, f"({shape})")["problems"] == []
+    problem = f"instruction descriptor 0x08100014 describes {shape}, not m64n64k32.f32.f16.f16"
+    assert cli.json("0x8100014", TCGEN05, "(m64n64k32.f32.f16.f16)")["problems"] == [problem]
+    cli.refuses("0x8100014", TCGEN05, "rubbish", message="has no shape and types 'rubbish'")
     text = cli.text("0x88100010", TCGEN05)
     assert "0x0  dense A     <- must be 1 for '.sp'" in text
     assert "  bit 2, sparse: must be 1 for '.sp'\n  bits 31:30, maximum shift of B: must be 0 without '.ws'\n" in text
