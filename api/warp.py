@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import InstructionError, MetadataError, OperandError, shown
-from ..isa.architectures import require_target, target_named
-from ..isa.evidence import Evidence, weakest
+from ..isa.architectures import require_target
 from ..isa.evidence import evidence as evidence_of
+from ..isa.evidence import weakest
 from ..isa.fragments import WARP_LANES, a_fragment, accumulator_fragment, b_fragment, metadata_map
 from ..isa.instructions import Instruction
 from ..isa.names import forms_named, resolve
@@ -72,9 +72,8 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
         The text does not parse, the architecture does not have the instruction, or the instruction has no such form.
     """
     first, *others = forms_named(instruction, arch)
-    base = require_target(first.instruction, arch, first.opcode)
-    level = weakest(evidence_of(one.instruction, base, a_from, one.opcode) for one in (first, *others))
-    return level.value if target_named(arch).same_chip else Evidence.MODELLED.value
+    require_target(first.instruction, arch, first.opcode)
+    return weakest(evidence_of(one.instruction, arch, a_from, one.opcode) for one in (first, *others)).value
 
 
 def numerics(arch: str, instruction: str) -> Numerics:

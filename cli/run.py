@@ -9,6 +9,7 @@ from pathlib import Path
 from ..api.backends import BACKENDS, MODELS
 from ..api.operands import METADATA_POLICIES
 from ..errors import Error, FileError
+from ..isa.architectures import same_numerics
 from ..show.outcomes import by_instruction, first_mismatch, mismatch_text, outcomes_as_dict, outcomes_table
 from ..verify.dot_products import shipped_dot_products
 from ..verify.register_file import shipped
@@ -99,7 +100,7 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
     [checked] = _replayed(options, "golden", 1)
     if len(checked) != 1:
         raise FileError(f"--waves takes a register file, not the {len(checked)} dot-product sets of {options.files[0]}")
-    with engine_for(checked[0].arch, "amaranth").waves(options.waves):
+    with engine_for(same_numerics(checked[0].arch), "amaranth").waves(options.waves):
         return list(_replayed(options, "pysim", 1))
 
 

@@ -31,7 +31,7 @@ VERSION, _NEWEST_VERSION = "8.7", "9.1"
 _NEWEST_SCALES = 4
 _WORD_BYTES = 4
 #: Architectures with instructions that need an architecture-specific target (``sm_90a``).
-_SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
+_SPECIFIC = ("sm_90", "sm_100", "sm_101", "sm_103", "sm_110", "sm_120", "sm_121")
 #: First PTX version that has the target, for each target that PTX :data:`VERSION` does not have.
 _VERSIONS = {"sm_103a": "8.8", "sm_121a": "8.8", "sm_110a": "9.0"}
 #: Parameters that every kernel has, as PTX text.

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InstructionError, shown
-from .instructions import Instruction, one_of, require_architecture
+from .architectures import require_target, target_named
+from .instructions import Instruction, one_of
 from .tcgen05 import Opcode, parse_shaped
 from .text import is_word_of
 
@@ -92,19 +93,20 @@ def sources(form: Form) -> tuple[Source, ...]:
 
 
 def evidence(instruction: Instruction, arch: str, a_from: str | None = None, opcode: Opcode | None = None) -> Evidence:
-    """Return the level of evidence for the model of an instruction on an architecture.
+    """Return the level of evidence for the model of an instruction on an architecture or PTX target.
 
     `a_from` is the location of A, ``"registers"`` or ``"shared"``, and `opcode` the opcode of a ``tcgen05``
     instruction. Without them, the level is the weakest of all locations and opcodes. Raise an `InstructionError` if the
     architecture does not have the instruction, or the instruction cannot read A from `a_from`.
     """
-    require_architecture(instruction, arch)
-    forms = forms_of(instruction, arch, opcode)
+    forms = forms_of(instruction, require_target(instruction, arch), opcode)
     if a_from is not None:
         known = [form.a_from for form in forms]
         if not is_word_of(a_from, known):
             raise InstructionError(f"operand A of {instruction} is in {one_of(known)}, not in {shown(a_from)}")
         forms = tuple(form for form in forms if form.a_from == a_from)
+    if not target_named(arch).same_chip:
+        return Evidence.MODELLED
     return weakest(files[0].level if (files := sources(form)) else Evidence.MODELLED for form in forms)
 
 

@@ -5,8 +5,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from ..isa.architectures import same_numerics, target_named
-from ..isa.evidence import Evidence, evidence
+from ..isa.architectures import same_numerics
+from ..isa.evidence import evidence
 from ..isa.fragments import WARP_LANES
 from ..isa.instructions import Instruction
 from ..isa.names import Subject
@@ -61,9 +61,7 @@ def numerics_as_dict(subject: Subject, arch: str) -> dict[str, object]:
         "alignment_bits": None if integer else parameters.alignment_bits,
         "zero_exponent": None if integer else parameters.zero_exponent,
         "rounding": parameters.rounding.value,
-        "evidence": (
-            evidence(i, same, opcode=subject.opcode) if target_named(arch).same_chip else Evidence.MODELLED
-        ).value,
+        "evidence": evidence(i, arch, opcode=subject.opcode).value,
         "source": parameters.source,
     }
 

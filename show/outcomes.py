@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from ..isa.architectures import same_numerics
 from ..isa.evidence import weakest
 from ..isa.instructions import Instruction
 from ..isa.timing import timing
@@ -21,14 +22,15 @@ def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
         groups[outcome.name, outcome.arch].append(outcome)
     rows: list[dict[str, object]] = []
     for (instruction, arch), group in groups.items():
+        same = same_numerics(arch)
         simulated = [outcome.cycles for outcome in group if outcome.cycles is not None]
         rows.append(
             {
                 "instruction": instruction,
                 "arch": arch,
                 **_total(group),
-                "cycles": _by_place(group, arch, partial(modelled, PRESETS[PRESET_OF_ARCHITECTURE[arch]])),
-                "silicon_cycles": _by_place(group, arch, _silicon),
+                "cycles": _by_place(group, same, partial(modelled, PRESETS[PRESET_OF_ARCHITECTURE[same]])),
+                "silicon_cycles": _by_place(group, same, _silicon),
                 **({"simulated_cycles": sum(simulated)} if simulated else {}),
                 "evidence": weakest(outcome.evidence for outcome in group).value,
             }
@@ -97,18 +99,18 @@ def outcomes_table(outcomes: Sequence[Outcome], files: int) -> str:
     width = max(len(str(row["instruction"])) for row in rows)
     wide = max(7, *(len(_cycles(row[name])) for row in rows for name in ("cycles", "silicon_cycles")))
     lines = [
-        f"{'instruction':{width}}  arch    {'tiles':>8} {'outputs':>9} {'mismatches':>10}  "
+        f"{'instruction':{width}}  arch     {'tiles':>8} {'outputs':>9} {'mismatches':>10}  "
         f"{'cycles':>{wide}} {'silicon':>{wide}}  evidence"
     ]
     lines += [
-        f"{row['instruction']:{width}}  {row['arch']:6}  {row['tiles']:>8} {row['outputs']:>9} "
+        f"{row['instruction']:{width}}  {row['arch']:7}  {row['tiles']:>8} {row['outputs']:>9} "
         f"{row['mismatches']:>10}  {_cycles(row['cycles']):>{wide}} {_cycles(row['silicon_cycles']):>{wide}}  "
         f"{row['evidence']}"
         for row in rows
     ]
     flags = f", {total['flags']} metadata flags" if total["flags"] else ""
     lines.append(
-        f"{'total':{width}}  {'':6}  {total['tiles']:>8} {total['outputs']:>9} {total['mismatches']:>10}  "
+        f"{'total':{width}}  {'':7}  {total['tiles']:>8} {total['outputs']:>9} {total['mismatches']:>10}  "
         f"{len(rows)} instructions, {files} files{flags}"
     )
     return "\n".join(lines)

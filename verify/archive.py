@@ -13,6 +13,7 @@ from ..api.backends import Backend
 from ..api.operands import METADATA_POLICIES
 from ..errors import FileError
 from ..infra.reading import opened, read_arrays
+from ..isa.architectures import require_target
 from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import Instruction
 from ..isa.names import Subject
@@ -33,12 +34,13 @@ class Recorded(ABC):
     """Base class of recordings for replay: one instruction, a batch of operands, and the recorded result if known."""
 
     instruction: Instruction  #: Recorded instruction, with its shape and its types
-    arch: str
+    arch: str  #: Architecture whose numerics are applied
     d: NDArray | None  #: Expected result, in the form that :meth:`run` returns; None if unknown
     #: Names of the array fields whose first axis is the case index; the first of these fields is never None.
     case_fields: ClassVar[tuple[str, ...]]
 
     opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction; None for ``mma`` and ``wgmma``
+    target: str = ""  #: PTX target with the numerics of `arch`, such as ``sm_103``; empty if the target is `arch`
 
     @property
     def subject(self) -> Subject:
@@ -58,7 +60,7 @@ class Recorded(ABC):
     @property
     def evidence(self) -> Evidence:
         """Level of evidence that the model of this instruction matches a GPU."""
-        return evidence(self.instruction, self.arch, self.a_from, self.subject.opcode)
+        return evidence(self.instruction, self.target or self.arch, self.a_from, self.opcode)
 
     @property
     def cases(self) -> int:
@@ -75,9 +77,13 @@ class Recorded(ABC):
         arrays = {name: getattr(self, name) for name in self.case_fields}
         return self.with_fields(**{name: array[cases] for name, array in arrays.items() if array is not None})
 
-    def assuming(self: _File, arch: str | None, metadata: str | None) -> _File:
-        """Return a copy of the recording with another architecture or metadata policy; None keeps the recorded one."""
-        options = {"arch": arch, "metadata": metadata}
+    def assuming(self: _File, target: str | None, metadata: str | None) -> _File:
+        """Return a copy of the recording with another target or metadata policy; None keeps the recorded one.
+
+        Raise an `InstructionError` if the target is unknown or lacks the instruction.
+        """
+        arch = target and require_target(self.instruction, target, self.opcode)
+        options = {"arch": arch, "target": target, "metadata": metadata}
         return self.with_fields(**{name: value for name, value in options.items() if value and hasattr(self, name)})
 
     def with_fields(self: _File, **fields: Any) -> _File:

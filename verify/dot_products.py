@@ -39,6 +39,7 @@ class DotProducts(Recorded):
 
     gpu: str  #: Name of the GPU on which the set was recorded
     arch: str
+    target: str = ""
     instruction: Instruction
     opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction; None for ``mma`` and ``wgmma``
     #: Operands of all dot products: rows of A, shape (cases, 1, elements); columns of B, shape (cases, elements, 1); C,

@@ -73,8 +73,13 @@ def subjects_of(name: str) -> Iterator[Subject]:
 def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
     """Return one entry for each sparsity selector of each instruction of a target, or of the given instructions.
 
-    Raise an `InstructionError` if the target does not have an instruction.
+    Raise an `InstructionError` if the target does not have an instruction, or is a family target, whose code runs on
+    several chips.
     """
+    if target_named(name).is_family:
+        raise InstructionError(
+            f"the target of a recording script must be one chip such as {name[:-1]}a, not the family {name}"
+        )
     subjects = [resolve(text, name) for text in instructions] or list(subjects_of(name))
     for subject in subjects:
         require_target(subject.instruction, name)

@@ -33,7 +33,7 @@ from ..api.warp import mma
 from ..api.warpgroup import wgmma
 from ..errors import FileError, MetadataError, OperandError
 from ..infra.files import write_whole
-from ..isa.architectures import same_numerics
+from ..isa.architectures import same_numerics, target_named
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction, parse
 from ..isa.memory import SharedMap, decode_descriptor, operand_map
@@ -65,6 +65,7 @@ class RegisterFile(Replayable):
     e: Registers | None = None  #: Metadata registers, shape (cases, threads)
     d: Registers | None = None  #: Result registers; None if the result is unknown
     arch: str = _DEFAULT_ARCH
+    target: str = ""
     metadata: str = "strict"  #: Policy for undefined metadata nibbles, as in :func:`sptc.mma`
     #: Registers with the block scales, shape (cases, 32).
     scale_a: Registers | None = None
@@ -181,7 +182,7 @@ class RegisterFile(Replayable):
         contents: dict[str, Any] = {
             "instruction": str(self.instruction),
             "selector": self.sparsity_selector,
-            "arch": self.arch,
+            "arch": self.target or self.arch,
             "metadata": self.metadata,
         }
         contents |= {key: value for key, name in _KEYS.items() if (value := getattr(self, name)) is not None}
@@ -257,21 +258,23 @@ def _interpret(archive: Archive) -> RegisterFile:
             arrays[key] = np.broadcast_to(value.astype(np.uint64), (cases,))
     first_arch = instruction.architectures[0]
     default_arch = _DEFAULT_ARCH if _DEFAULT_ARCH in instruction.architectures else first_arch
+    target = archive.string("arch", default_arch)
     pairs: dict[str, Any] = {
         "scale_ids": archive.integers("scale_ids", (0, 0, 0, 0)),
         "imm_scale": archive.integers("imm_scale", (1, 1)),
         "imm_trans": archive.integers("imm_trans", (0, 0)),
     }
-    return RegisterFile(
+    file = RegisterFile(
         instruction=instruction,
         sparsity_selector=archive.integer("selector", 0),
-        arch=same_numerics(archive.string("arch", default_arch)),
+        arch=same_numerics(target),
         metadata=archive.policy(),
         scale_d=archive.flag("scale_d", True),
         recorded=archive.string("recorded", ""),
         **pairs,
         **arrays,
     )
+    return file if target == file.arch else file.assuming(target, None)
 
 
 def write(path: str | Path, file: Replayable, **others: NDArray | str) -> None:
@@ -299,7 +302,8 @@ def manifest() -> str:
     architectures: dict[str, dict[str, dict[str, str]]] = {}
     for path in shipped():
         file = read(path)
-        if isinstance(file, RegisterFile) and file.d is not None and file.recorded:
+        is_evidence = target_named(file.target or file.arch).same_chip
+        if isinstance(file, RegisterFile) and file.d is not None and file.recorded and is_evidence:
             places = architectures.setdefault(file.arch, {"registers": {}, "shared": {}})
             places[file.a_from or "registers"][path.name] = str(file.instruction)
     return json.dumps(architectures, indent=0, sort_keys=True) + "\n"

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from ..api.backends import backend as backend_named
 from ..api.recorder import Recorder
-from ..isa.architectures import require_target
 from ..isa.evidence import Evidence
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
@@ -45,7 +44,7 @@ class Outcome:
     path: Path
     name: str  #: Name of the instruction
     instruction: Instruction  #: Instruction with shape and types
-    arch: str  #: Architecture whose numerics were applied
+    arch: str  #: Architecture or PTX target whose numerics were applied
     a_from: str | None  #: Location of A, ``"registers"`` or ``"shared"``; None if the location does not affect D
     evidence: Evidence  #: Level of evidence for the model of the instruction
     #: Number of computed tiles. Number of outputs that are compared with the recording or the golden model. Number of
@@ -88,7 +87,7 @@ def replay(
     files: Sequence[Recorded] = dot_products.read(path) if is_dot_products else [register_file.interpret(archive)]
     outcomes = []
     for file in files:
-        recorded = file.assuming(arch and require_target(file.instruction, arch), metadata)
+        recorded = file.assuming(arch, metadata)
         if limit is not None and limit < recorded.cases:
             drawn = np.random.default_rng(seed).choice(recorded.cases, limit, replace=False)
             recorded = recorded.take(np.sort(drawn))
@@ -117,7 +116,7 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
         path,
         file.name,
         file.instruction,
-        file.arch,
+        file.target or file.arch,
         file.a_from,
         file.evidence,
         file.cases,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..api.backends import Backend
 from ..api.tcgen05 import tcgen05_mma
-from ..isa.architectures import require_target, same_numerics
+from ..isa.architectures import same_numerics
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import Instruction
 from ..isa.tcgen05 import Opcode, parse_opcode
@@ -60,6 +60,7 @@ class TensorMemoryFile(Replayable):
     #: columns.
     zero_column_mask: int | None = None
     arch: str = _DEFAULT_ARCH
+    target: str = ""
     metadata: str = "strict"  #: Policy for undefined metadata nibbles, as in :func:`sptc.tcgen05_mma`
 
     @cached_property
@@ -134,7 +135,7 @@ class TensorMemoryFile(Replayable):
             "enable_input_d": self.enable_input_d,
             "scale_input_d": self.scale_input_d,
             **{key: mask for key, mask in masks.items() if mask is not None},
-            "arch": self.arch,
+            "arch": self.target or self.arch,
             "metadata": self.metadata,
         }
 
@@ -144,7 +145,7 @@ def interpret(archive: Archive) -> TensorMemoryFile:
     opcode = parse_opcode(archive.string("instruction", ""))
     addresses = [*_ADDRESSES, *(("e",) if opcode.sparse else ()), *(_SCALES if opcode.scale_size else ())]
     archive.require(["idesc", "smem", "tmem", *addresses])
-    images = {}
+    images: dict[str, Any] = {}
     for key, (attribute, dtype, tail) in _IMAGES.items():
         if key in archive.arrays:
             value = archive.arrays[key]
@@ -157,7 +158,7 @@ def interpret(archive: Archive) -> TensorMemoryFile:
                 axes = ", ".join(map(str, (*ctas, "case", *(size or "byte" for size in tail))))
                 raise archive.refuse(key, f"a {np.dtype(dtype)} array of shape [{axes}]")
             images[attribute] = np.moveaxis(value, len(ctas), 0)
-    arch = archive.string("arch", _DEFAULT_ARCH)
+    target = archive.string("arch", _DEFAULT_ARCH)
     archive.count_cases({key: len(images[name]) for key, (name, _, _) in _IMAGES.items() if name in images})
     file = TensorMemoryFile(
         opcode=opcode,
@@ -167,10 +168,8 @@ def interpret(archive: Archive) -> TensorMemoryFile:
         scale_input_d=archive.integer("scale_input_d", 0),
         disable_output_lane=archive.integers(_MASKS, (0,) * 4) if _MASKS in archive.arrays else None,
         zero_column_mask=archive.integer(_COLUMN_MASK) if _COLUMN_MASK in archive.arrays else None,
-        arch=same_numerics(arch),
+        arch=same_numerics(target),
         metadata=archive.policy(),
         **images,
     )
-    if arch != file.arch:  # a target may lack instructions of the architecture whose numerics it shares
-        require_target(file.instruction, arch)
-    return file
+    return file if target == file.arch else file.assuming(target, None)

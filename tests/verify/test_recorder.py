@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import sptc
 from sptc.cli import main
-from sptc.errors import FileError
+from sptc.errors import FileError, InstructionError
 from sptc.gpu import recorder
 from sptc.gpu.ptx import target
-from sptc.isa.architectures import same_numerics
+from sptc.isa.architectures import TARGETS, same_numerics
 from sptc.isa.instructions import Instruction
 from sptc.isa.numerics import numerics
 from sptc.isa.operands import MatrixOperands, Product
@@ -201,3 +201,8 @@ def test_rows_of_targets() -> None:
     assert {row.sparsity_selector for row in rows_of("sm_100", [BF16])} == {0, 1}
     every = {(s.instruction.kind, s.instruction.a, s.instruction.b, s.instruction.d) for s in subjects["sm_100"]}
     assert len([kind for kind, *_ in every if kind == "f8f6f4"]) == 50
+    with pytest.raises(InstructionError, match="must be one chip such as sm_100a, not the family sm_100f"):
+        rows_of("sm_100f", [BF16])
+    assert {target(name) for name in TARGETS if name.startswith("sm_1") and name[-1].isdigit()} == {
+        f"sm_{number}a" for number in (100, 101, 103, 110, 120, 121)
+    }

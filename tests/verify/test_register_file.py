@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sptc.errors import InstructionError
 from sptc.isa.evidence import Evidence
 from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.tensor_memory import accumulator_map, layout_for
 from sptc.tests.verify import register_files as samples
 from sptc.tests.verify.register_files import DENSE, MX, NVFP4, PAIR, SPARSE, TCGEN05, WGMMA, Random, tensor_memory_file
+from sptc.verify import register_file
 from sptc.verify.register_file import RegisterFile, manifest, read, shipped, write
 from sptc.verify.replay import replay
 
@@ -55,6 +57,44 @@ def test_settings_come_back(tmp_path: Path, rng: Random) -> None:
         loaded = read(tmp_path / "file.npz")
         assert_same(loaded, file)
         assert {name: getattr(loaded, name) for name in settings} == settings
+
+
+def test_targets_come_back_and_need_the_instruction(
+    tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    f16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    path, dense = tmp_path / "file.npz", "tcgen05.mma.cta_group::1.kind::"
+    for text, arch, target, level in (
+        (f16, "sm_90", "sm_90a", Evidence.RECORDED),
+        (f16, "sm_80", "sm_87", Evidence.MODELLED),
+        (f"{dense}f16", "sm_100", "sm_100a", Evidence.SPOT_CHECKED_ELSEWHERE),
+        (f"{dense}f16", "sm_100", "sm_103", Evidence.MODELLED),
+        (f"{dense}f16", "sm_100", "sm_100f", Evidence.MODELLED),
+    ):
+        file = samples.file_of(text, rng, 1) if text == f16 else tensor_memory_file(text, rng, 1, d="f32")
+        file = replace(file, arch=arch, recorded="a GPU") if text == f16 else file
+        for name in (target, arch):
+            np.savez(path, **file.contents() | {"arch": name})
+            (outcome,) = replay(path, arch=target)
+            assert (outcome.arch, outcome.evidence) == (target, level), target
+        np.savez(path, **file.contents() | {"arch": target})
+        loaded = read(path)
+        assert (loaded.arch, loaded.contents()["arch"], loaded.evidence) == (arch, target, level)
+        if target == "sm_87":
+            monkeypatch.setattr(register_file, "shipped", lambda: [path])
+            assert manifest() == "{}\n"
+    scaled = tensor_memory_file(f"{dense}mxf4.block_scale.scale_vec::2X", rng, 1)
+    sparse = samples.random_file(NVFP4, rng, 1)
+    for other, target, message in (
+        (sparse, "sm_120f", r"^sm_120f does not have mma\.sp"),
+        (scaled, "sm_100f", r"^sm_100f does not have '\.scale_vec::2X' .*; use '\.block32'"),
+    ):
+        np.savez(path, **other.contents())
+        with pytest.raises(InstructionError, match=message):
+            replay(path, arch=target)
+        np.savez(path, **other.contents() | {"arch": target})
+        with pytest.raises(InstructionError, match=message):
+            read(path)
 
 
 def test_the_documented_keys_suffice_and_a_dense_instruction_ignores_e(tmp_path: Path, rng: Random) -> None:
