@@ -103,6 +103,10 @@ class Recorded(ABC):
     def matrix(self, result: NDArray) -> NDArray:
         """Return the codes of D from a result of :meth:`run`, shape (cases, m, n)."""
 
+    def writes(self, row: int, column: int) -> bool:
+        """Return whether the instruction writes an element of D."""
+        return True
+
     def beside(self, result: NDArray) -> NDArray[np.uint32]:
         """Return the tensor memory in `result` with all bits of D set to zero, shape (cases, CTAs, lanes, columns)."""
         return np.zeros((len(result), 0, 0, 0), np.uint32)

@@ -107,6 +107,13 @@ class TensorMemoryFile(Replayable):
         i = self.instruction
         return gather_tensor(result.reshape(-1, LANES, COLUMNS), self._place_of_d).reshape(len(result), i.m, i.n)
 
+    def writes(self, row: int, column: int) -> bool:
+        """Return whether the instruction writes an element of D: False for a lane in `disable_output_lane`."""
+        if self.disable_output_lane is None:
+            return True
+        lane = int(self._place_of_d.lanes[row, column])
+        return not self.disable_output_lane[lane // 32] >> lane % 32 & 1
+
     def beside(self, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """Return tensor memory with all bits of D set to zero, shape (cases, CTAs, 128, 512)."""
         place = self._place_of_d

@@ -169,7 +169,7 @@ def trace(
     Raises
     ------
     FileError, OperandError
-        The file is no register file; or the output does not exist.
+        The file is no register file; or the output does not exist, or is in a disabled lane of tensor memory.
     InstructionError, MetadataError, BackendError
         The file cannot be computed.
     """
@@ -179,6 +179,11 @@ def trace(
         if not 0 <= number < count:
             raise OperandError(f"{name} must be 0 to {count - 1} in this register file, not {number}")
     operands = _operands(recorded.take(slice(case, case + 1)), row, column)
+    if not recorded.writes(row, column):
+        raise OperandError(
+            f"column {column} of row {row} is in a lane of tensor memory that disable_output_lane of this register "
+            "file disables; the instruction does not write D there"
+        )
     [golden] = golden_traces(i, recorded.arch, operands, numerics)
     traces = hardware_traces(i, recorded.arch, operands) if hardware else iter(())
     result = None

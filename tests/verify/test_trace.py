@@ -200,6 +200,10 @@ def test_outputs_of_tensor_memory(rng: np.random.Generator) -> None:
         for _ in range(12):
             place = tuple(int(rng.integers(count)) for count in codes.shape)
             assert trace(file, *place, hardware=False).golden.d == codes[place], (name, place)
+    disabled = replace(file, disable_output_lane=(0, 1 << 3, 0, 0))
+    assert trace(disabled, 0, 34, 5, hardware=False).golden.d == codes[0, 34, 5]
+    with pytest.raises(Error, match=r"^column 5 of row 35 is in a lane of tensor memory that disable_output_lane"):
+        trace(disabled, 0, 35, 5, hardware=False)
 
 
 def test_an_object_for_notebooks() -> None:
