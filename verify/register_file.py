@@ -43,7 +43,7 @@ from ..operands.tile_arrays import register_keys
 from . import tensor_memory_file
 from .archive import Archive, Replayable, load
 
-__all__ = ["RegisterFile", "interpret", "manifest", "read", "shipped", "write"]
+__all__ = ["DESCRIPTORS", "RegisterFile", "interpret", "manifest", "read", "shipped", "write"]
 
 Registers = NDArray[np.uint32]
 _DEFAULT_ARCH = "sm_90"
@@ -190,13 +190,14 @@ class RegisterFile(Replayable):
             contents["scale_ids"] = np.array(self.scale_ids)
         if self.recorded:
             contents["recorded"] = self.recorded
-        contents |= {key: value for key in _DESCRIPTORS if (value := getattr(self, key)) is not None}
+        contents |= {key: value for key in DESCRIPTORS if (value := getattr(self, key)) is not None}
         if self.instruction.family == "wgmma":
             contents |= {"scale_d": self.scale_d, "imm_scale": self.imm_scale, "imm_trans": self.imm_trans}
         return contents
 
 
-_DESCRIPTORS = ("a_descriptor", "b_descriptor")
+#: Keys of the shared-memory descriptors of ``wgmma``.
+DESCRIPTORS = ("a_descriptor", "b_descriptor")
 _KEYS = {"A": "a", "B": "b", "C": "c", "D": "d", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
 
 
@@ -250,7 +251,7 @@ def _interpret(archive: Archive) -> RegisterFile:
     cases = archive.count_cases({key: len(arrays[name]) for key, name in _KEYS.items() if name in arrays})
     if "d" in arrays and arrays["d"].shape != arrays["c"].shape:
         raise FileError(f"{path}: D has shape {arrays['d'].shape}, but C has {arrays['c'].shape}")
-    for key in _DESCRIPTORS:
+    for key in DESCRIPTORS:
         if key in contents:
             value = contents[key]
             if value.dtype.kind not in "iu" or value.shape not in ((), (cases,)):

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.backends import Backend
-from ..api.tcgen05 import tcgen05_mma
+from ..api.tcgen05 import placement_of, tcgen05_mma
 from ..isa.architectures import same_numerics
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import Instruction
 from ..isa.tcgen05 import Opcode, parse_opcode
 from ..isa.tensor_memory import COLUMNS, LANES, Layout, TensorMap, a_map, accumulator_map, layout_for
-from ..operands.tensor_memory import gather_tensor, shift_rows
+from ..operands.tensor_memory import Placement, gather_tensor, shift_rows
 from .archive import Archive, Replayable
 
 __all__ = ["TensorMemoryFile", "interpret"]
@@ -67,6 +67,14 @@ class TensorMemoryFile(Replayable):
     def instruction(self) -> Instruction:  # type: ignore[override]  # computed once; nobody assigns it
         """Instruction with the shape and types in the instruction descriptor."""
         return decode_instruction_descriptor(self.opcode, self.idesc).instruction
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Index maps from the operands to tensor memory and shared memory."""
+        operands = {name: address for name, address in self.addresses.items() if name not in _SCALES}
+        scales = {name: self.addresses.get(name) for name in _SCALES}
+        descriptor = decode_instruction_descriptor(self.opcode, self.idesc)
+        return placement_of(self.opcode, descriptor, operands, scales, self.zero_column_mask)
 
     @property
     def before(self) -> NDArray[np.uint32]:

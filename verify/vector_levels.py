@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError
 from ..isa.names import Subject, subject_named
-from ..operands.arrangement import arrangement
+from ..isa.tensor_memory import TensorMap
 from ..rtl.config import WARP_ROWS, CoreConfig
 from ..rtl.ports import ports
 from ..rtl.systemverilog import lines_of_ports
 from ..sim.engine.steps import step_count
 from .pack_files import file_of, require_placed
-from .register_file import RegisterFile
+from .register_file import DESCRIPTORS, RegisterFile
 from .stimulus import NIBBLES, Given, draw_tiles, drawn_distributions, further_file
 from .tensor_memory_file import TensorMemoryFile
 from .vector_steps import datapath_numerics, step_vectors, warp_vectors
@@ -51,6 +51,8 @@ _PORTS = {
 }
 #: Operands and result in the order of the instruction: name of the table of vectors, and attribute of a register file.
 _OPERANDS = {"A": "a", "B": "b", "C": "c", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b", "D": "d"}
+#: Results among the tables of vectors; ``shifted_A`` is A after an instruction with ``.ashift``.
+_RESULTS = ("D", "shifted_A")
 _WORD = 32
 
 File = RegisterFile | TensorMemoryFile
@@ -213,7 +215,9 @@ def register_vectors(request: VectorRequest) -> Vectors:
 
 def file_vectors(file: File, backend: str) -> Vectors:
     """Return vectors from the tiles of a register file; a back end computes D, and the D of the file is not used."""
-    file = replace(file, d=file.run(backend))
+    file = file.with_fields(d=file.run(backend))
+    if isinstance(file, RegisterFile):
+        file = replace(file, recorded="")  # the computed D is no recording
     return _vectors_of(file, file.cases, lambda _: file, 1)
 
 
@@ -224,7 +228,7 @@ def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: i
         return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}
 
     tables = tuple(
-        Table(name, name == "D", _WORD, (tiles, *array.shape[1:]), axes, (meaning,))
+        Table(name, name in _RESULTS, _WORD, (tiles, *array.shape[1:]), axes, (meaning,))
         for name, (array, axes, meaning) in tables_of(sample).items()
     )
     return Vectors(tables, _immediates(sample), file, block, blocks)
@@ -233,7 +237,8 @@ def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: i
 def tables_of(file: File) -> dict[str, _Words]:
     """Return the words of each operand and of the result of a register file, with axis names and a description.
 
-    The words of an operand in tensor memory are the columns that contain the operand; all other columns are zero.
+    The words of an operand in tensor memory are the columns that contain the operand. Descriptors of ``wgmma`` are
+    operands only if the tiles have different descriptors.
     """
     if isinstance(file, TensorMemoryFile):
         return _tensor_memory_tables(file)
@@ -248,33 +253,44 @@ def tables_of(file: File) -> dict[str, _Words]:
             tables[name] = array, ("case", "thread"), f"{name}: a register of each thread"
         else:
             tables[name] = array, ("case", "thread", "register"), f"{name}: registers of each thread"
+    for name in DESCRIPTORS:
+        value = getattr(file, name)
+        if value is not None and (value != value[0]).any():
+            words = value.astype("<u8").view("<u4").reshape(-1, 2)
+            tables[name] = words, ("case", "word"), f"{name}: matrix descriptor, bits 31:0 in word 0"
     return tables
 
 
 def _tensor_memory_tables(file: TensorMemoryFile) -> dict[str, _Words]:
-    places = arrangement(file.opcode, file.instruction).placement
+    places = file.placement
     assert file.d is not None
     ctas = ("CTA",) if file.opcode.cta_group > 1 else ()
-    words = np.ascontiguousarray(file.smem).view("<u4")
-    meaning = "A and B: shared memory, byte 0 in the lowest bits of word 0"
+    padding = [(0, 0)] * (file.smem.ndim - 1) + [(0, -file.smem.shape[-1] % 4)]
+    words = np.ascontiguousarray(np.pad(file.smem, padding)).view("<u4")
+    shared = "B" if isinstance(places.a, TensorMap) else "A and B"
+    meaning = f"{shared}: shared memory, byte 0 in the lowest bits of word 0"
     tables: dict[str, _Words] = {"smem": (words, ("case", *ctas, "word"), meaning)}
-    inputs = {"C": places.d, "E": places.e, "scale_a": places.scale_a, "scale_b": places.scale_b}
-    for name, place in {**inputs, "D": places.d}.items():
-        if place is not None:
+    inputs = {"A": places.a, "C": places.d, "E": places.e, "scale_a": places.scale_a, "scale_b": places.scale_b}
+    results = {"D": places.d, **({"shifted_A": places.a} if file.opcode.shifts_a else {})}
+    for name, place in {**inputs, **results}.items():
+        if isinstance(place, TensorMap):
             low, high = int(place.columns.min()), int(place.columns.max())
             meaning = f"{name}: columns {low} to {high} of tensor memory"
-            columns = (file.d if name == "D" else file.tmem)[..., low : high + 1]
+            columns = (file.d if name in _RESULTS else file.tmem)[..., low : high + 1]
             tables[name] = columns, ("case", *ctas, "lane", "column"), meaning
     return tables
 
 
 def _immediates(file: File) -> dict[str, Any]:
-    """Return the descriptors, equal in all tiles, and all other values of a register file that are not arrays."""
+    """Return the descriptors that are equal in all tiles, and all other values that are not arrays of a file."""
     immediates: dict[str, Any] = {}
     for name, value in file.contents().items():
         if name in ("instruction", "arch") or (isinstance(value, np.ndarray) and value.ndim > 1):
             continue
-        immediates[name] = int(value[0]) if name.endswith("_descriptor") else np.asarray(value).tolist()
+        if name not in DESCRIPTORS:
+            immediates[name] = np.asarray(value).tolist()
+        elif (value == value[0]).all():
+            immediates[name] = int(value[0])
     return immediates
 
 

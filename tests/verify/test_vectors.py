@@ -19,10 +19,11 @@ from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from sptc.rtl.metadata import MetadataStage
 from sptc.rtl.step import row_result_layout, row_step_layout, unit_step_layout
 from sptc.sim.engine.engine import engine
+from sptc.tests.verify import register_files as samples
 from sptc.verify import vector_levels
 from sptc.verify.register_file import RegisterFile, read
 from sptc.verify.stimulus import NIBBLES, draw_tiles, drawn_distributions
-from sptc.verify.vector_levels import BACKENDS, VectorRequest, tables_of
+from sptc.verify.vector_levels import BACKENDS, VectorRequest, file_vectors, tables_of
 from sptc.verify.vector_steps import datapath_numerics, numerics_text, step_vectors
 from sptc.verify.vectors import MANIFEST, content_digest, hex_lines, write_vectors
 
@@ -92,6 +93,38 @@ def test_registers_give_the_written_results(
             (table,) = (table for table in manifest["tables"] if table["name"] == name)
             assert (tuple(table["shape"]), tuple(table["axes"])) == (array.shape, axes)
             assert table["expected"] == (name == "D")
+
+
+def test_tables_follow_the_addresses_and_descriptors_of_a_file(rng: np.random.Generator) -> None:
+    for text in (samples.TCGEN05, samples.PAIR, f"{samples.TCGEN05}.ashift"):
+        file = samples.tensor_memory_file(text, rng)
+        tables = {name: array for name, (array, _, _) in tables_of(file).items()}
+        expected = {"C": file.tmem[..., 256:272], "D": file.d[..., 256:272]}
+        if file.opcode.shifts_a:
+            expected |= {"A": file.tmem[..., 64:72], "shifted_A": file.d[..., 64:72]}
+        assert tables.keys() == {*expected, "smem", "E"}, text
+        for name, array in expected.items():
+            np.testing.assert_array_equal(tables[name], array, f"{text}, {name}")
+    for size in range(5, 9):
+        words, _, _ = tables_of(replace(file, smem=file.smem[:, :size]))["smem"]
+        np.testing.assert_array_equal(words.view(np.uint8)[:, :size], file.smem[:, :size])
+        assert words.shape == (3, 2)
+    wgmma = samples.random_file(samples.WGMMA, rng)
+    assert wgmma.b_descriptor is not None
+    same = replace(wgmma, b_descriptor=wgmma.b_descriptor[:1].repeat(3))
+    assert "b_descriptor" not in tables_of(same)
+    assert vector_levels._immediates(same)["b_descriptor"] == wgmma.b_descriptor[0]
+    assert "b_descriptor" not in vector_levels._immediates(wgmma)
+    np.testing.assert_array_equal(tables_of(wgmma)["b_descriptor"][0].view("<u8")[:, 0], wgmma.b_descriptor)
+
+
+def test_a_computed_d_is_no_recording(rng: np.random.Generator) -> None:
+    file = replace(samples.random_file(SPARSE, rng), recorded="NVIDIA H200")
+    vectors = file_vectors(file, "golden")
+    assert vectors.file is not None
+    written = vectors.file(0)
+    assert "recorded" not in {**vectors.immediates, **written.contents()}
+    np.testing.assert_array_equal(written.d, file.run())
 
 
 @pytest.mark.parametrize("text", [SPARSE, PLAIN, "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32"])
