@@ -47,7 +47,8 @@ class Backend(Protocol):
         Returns
         -------
         Product
-            D, with the type and shape of `operands.c`; flags of undefined metadata and cycles if the back end has them.
+            D, with the type and shape of `operands.c`; also flags of undefined metadata and the number of cycles, if
+            the back end reports these.
 
         Raises
         ------
@@ -123,7 +124,7 @@ def backend(name: str | Backend) -> Backend:
 def with_numerics(computes: Backend, numerics: Numerics | None, instruction: Instruction | None, arch: str) -> Backend:
     """Return a back end that uses the given numerics for an instruction, or the same back end if `numerics` is None.
 
-    Raise an `OperandError` if `numerics` is no `Numerics` record, or belongs to another kind of instruction, or
+    Raise an `OperandError` if `numerics` is not a `Numerics` record, or belongs to another kind of instruction, or
     `instruction` is None; and a `BackendError` if the back end cannot change its numerics.
     """
     if numerics is None:
@@ -131,12 +132,12 @@ def with_numerics(computes: Backend, numerics: Numerics | None, instruction: Ins
     if not isinstance(numerics, Numerics):
         raise OperandError(f"numerics must be a record that sptc.numerics returned, not {shown(numerics)}")
     if instruction is None:
-        raise OperandError("numerics belong to one instruction: give the argument instruction as well")
+        raise OperandError("the argument numerics belongs to one instruction: give the argument instruction as well")
     own, half = numerics_of(instruction, arch), instruction.d.name == "f16"
     is_longer = instruction.span is not None and numerics.step > own.step
     if own.method is not numerics.method or numerics.rounds_to_half != half or is_longer:
         raise OperandError(f"{instruction} cannot have these numerics, which belong to another kind of instruction")
     if (change := getattr(computes, "with_numerics", None)) is None:
-        raise BackendError("this back end cannot change its numerics: with numerics, use golden or native")
+        raise BackendError("this back end cannot change its numerics: use back end golden or native")
     changed: Backend = change(numerics)
     return changed

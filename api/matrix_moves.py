@@ -23,7 +23,7 @@ def ldmatrix(instruction: str, smem: NDArray[np.uint8], addresses: NDArray[Any])
     instruction : str
         PTX opcode with its qualifiers, for example ``ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16``.
     smem : ndarray of uint8, shape (..., bytes)
-        Shared-memory image. Leading axes are a batch and broadcast against each other.
+        Shared-memory image. Leading axes are a batch; the batch axes of all operands broadcast against each other.
     addresses : ndarray of integers, shape (..., 32)
         Byte address in the image from each lane: the start of a row of 16 bytes, a multiple of 16. The first eight
         lanes address the rows of the first matrix, the next eight those of the second, and so on; with ``.m16n16``
@@ -62,7 +62,7 @@ def stmatrix(
     instruction : str
         PTX opcode with its qualifiers, for example ``stmatrix.sync.aligned.m8n8.x2.shared.b16``.
     smem : ndarray of uint8, shape (..., bytes)
-        Shared-memory image before the store. Leading axes are a batch and broadcast against each other.
+        Shared-memory image before the store. Leading axes are a batch; the batch axes of all operands broadcast.
     addresses : ndarray of integers, shape (..., 32)
         As for :func:`ldmatrix`; no two rows may have the same address.
     registers : ndarray of uint32, shape (..., 32, registers)

@@ -75,7 +75,7 @@ def check_number(name: str, value: object, accepted: Sequence[int], instruction:
 
 
 def check_presence(instruction: object, sparse: object, **operands: object) -> None:
-    """Raise an error if a sparse instruction lacks one of the operands (`e`, `selector`), or a dense one has it."""
+    """Raise an error if a sparse instruction lacks an operand (`e`, `selector`), or a dense instruction has it."""
     for name, value in operands.items():
         words = "metadata operand e" if name == "e" else name
         if sparse and value is None:
@@ -94,7 +94,7 @@ def check_scales(instruction: object, scaled: object, name: str, value: object) 
 
 
 def checked_selector(selector: int, instruction: Instruction) -> int:
-    """Return a sparsity selector as a Python int, which is hashable. Raise an error if the instruction lacks it."""
+    """Return a sparsity selector as a Python int, which is hashable. Raise an error if its value is not accepted."""
     if not is_integer(selector):
         raise OperandError(f"the selector of {instruction} must be an int, not {type(selector).__name__}")
     if not 0 <= selector < instruction.sparsity_selectors:
@@ -115,7 +115,7 @@ def checked_ids(name: str, byte_id: Any, thread_id: Any, i: Instruction) -> tupl
 
 
 def check_image(smem: object, instruction: str, maps: Mapping[str, SharedMap]) -> NDArray[np.uint8]:
-    """Return a shared-memory image. Raise an error unless it is uint8 and has every byte that an operand occupies."""
+    """Return a shared-memory image. Raise an error unless it is uint8 and contains every byte of the operands."""
     if not isinstance(smem, np.ndarray) or smem.dtype != np.uint8 or smem.ndim < 1:
         raise OperandError(f"smem of {instruction} must be a uint8 array of shape (..., bytes), not {describe(smem)}")
     for name, where in maps.items():

@@ -48,7 +48,7 @@ __all__ = ["placement_of", "shared_image", "tcgen05_mma", "tensor_image"]
 #: Smallest value of a shared-memory descriptor: bit 46 of every descriptor is 1. A smaller value of operand A is a
 #: tensor-memory address.
 _SMALLEST_DESCRIPTOR = 1 << 46
-#: Maximum number of memory images computed at once; it is small, since the tensor memory of one CTA takes 256 KiB.
+#: Maximum number of memory images computed at once; a small number, since the tensor memory of a CTA has 256 KiB.
 _BLOCK_IMAGES = 16
 
 
@@ -112,11 +112,11 @@ def tcgen05_mma(
     backend : str or Backend
         ``"golden"``: the numpy model; ``"rtl"``: the datapath of the hardware, compiled by Verilator; ``"pysim"``: the
         same datapath in Amaranth's simulator; ``"tcgen05"``: the whole hardware of a CTA or a pair, from shared and
-        tensor memory to tensor memory, for instructions of 128 rows a CTA; ``"native"``: the model in C++. Or an
-        object: see :class:`sptc.api.backends.Backend`.
+        tensor memory to tensor memory, for instructions of 128 rows a CTA; ``"native"``: the model in C++. Or an object
+        that implements :class:`sptc.api.backends.Backend`.
     metadata : str
-        ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
-        every stored value of the chunk is zero; ``"silicon"`` computes any nibble as the multiplexers do.
+        ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also accepts nibble 0x0
+        if every stored value of the chunk is zero; ``"silicon"`` computes with any nibble as the multiplexers do.
 
     Returns
     -------
@@ -130,9 +130,9 @@ def tcgen05_mma(
         The text does not parse, or `arch` does not have the instruction.
     OperandError
         An operand is missing, superfluous, misaligned, or of the wrong shape, type or range; copies that must be equal
-        differ; or no public source states how the instruction treats it.
+        differ; or no public source states how the instruction treats the operand.
     MetadataError
-        An undefined nibble. The error gives its row of A and its lane of tensor memory.
+        A metadata nibble is undefined. The error gives its row of A and its lane of tensor memory.
     BackendError
         The back end is unknown or does not execute the instruction, or a tool that it needs is missing.
 
@@ -274,7 +274,7 @@ def placement_of(
     scales: dict[str, int | None],
     zero_column_mask: int | None,
 ) -> Placement:
-    """Return the index maps of the operands to memory for given addresses and descriptors.
+    """Return the index maps from operands to memory for given addresses and descriptors.
 
     `operands` are the descriptors and addresses of `a`, `b`, `d`, and `e` for a sparse instruction; `scales` the
     addresses of `scale_a` and `scale_b`. The zero-column mask and the `OperandError` are those of :func:`tcgen05_mma`.

@@ -51,8 +51,8 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
         weakest of all types.
     arch : str
         For example ``"sm_90"``, or a target such as ``"sm_90a"``. sm_87, sm_88, sm_103, sm_110 and sm_121 only share
-        the numerics of another chip, and family targets such as sm_100f stand for several chips; on them every
-        instruction is modelled.
+        the numerics of another chip, and family targets such as sm_100f stand for several chips; for these targets
+        every instruction is modelled.
     a_from : str, optional
         Where a ``wgmma`` reads A: from ``"registers"``, or from ``"shared"`` memory through a descriptor. By default
         the form with the weaker evidence counts.
@@ -60,11 +60,12 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
     Returns
     -------
     str
-        ``"recorded"``: the package ships register contents of this form, recorded on that GPU; ``"measured"``: it ships
-        the record of a campaign that compared the model with that GPU; ``"recorded elsewhere"``: it ships dense dot
-        products of the instruction, recorded by others; ``"spot-checked elsewhere"``: it ships one to eight result
-        words, recorded by others; ``"modelled"``: the model follows published models of the dense instruction. In all
-        cases but the last the model reproduces every recorded or compared bit.
+        ``"recorded"``: the package ships register contents of this form, recorded on that GPU; ``"measured"``: the
+        package ships the record of a campaign that compared the model with that GPU; ``"recorded elsewhere"``: the
+        package ships dense dot products of the instruction, recorded outside this project; ``"spot-checked
+        elsewhere"``: the package ships one to eight result words, recorded outside this project; ``"modelled"``: the
+        model follows published models of the dense instruction. In all cases but the last the model reproduces every
+        recorded or compared bit.
 
     Raises
     ------
@@ -82,7 +83,8 @@ def numerics(arch: str, instruction: str) -> Numerics:
     Parameters
     ----------
     arch, instruction : str
-        As for :func:`evidence`. For ``tcgen05``, shape and types in brackets follow if its numerics depend on them.
+        As for :func:`evidence`. For ``tcgen05``, shape and types follow in brackets if the numerics depend on the
+        types.
 
     Returns
     -------
@@ -101,7 +103,7 @@ def numerics(arch: str, instruction: str) -> Numerics:
     first, *others = (numerics_of(form.instruction, base) for form in forms)
     if any(other != first for other in others):
         raise InstructionError(
-            f"{shown(instruction)} has other numerics for other types: add shape and types in brackets, such as "
+            f"the numerics of {shown(instruction)} depend on its types: add the shape and types in brackets, such as "
             f"({forms[0].instruction.shape_and_types})"
         )
     return first
@@ -143,10 +145,10 @@ def mma(
         same datapath in Amaranth's simulator, which is slow and needs no compiler; ``"warp"``: the whole hardware that
         executes ``mma`` with m = 16, from registers to registers; ``"warpgroup"``: the hardware of sm_90 that executes
         ``wgmma`` and ``mma``; ``"native"``: the model in C++; ``"cuda"``: the instruction on an NVIDIA GPU of that
-        architecture, with the numerics of that GPU. Or an object: see :class:`sptc.api.backends.Backend`.
+        architecture, with the numerics of that GPU. Or an object that implements :class:`sptc.api.backends.Backend`.
     metadata : str
-        ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
-        every stored value of the chunk is zero; ``"silicon"`` computes any nibble as the multiplexers do.
+        ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also accepts nibble 0x0
+        if every stored value of the chunk is zero; ``"silicon"`` computes with any nibble as the multiplexers do.
     numerics : Numerics, optional
         Numerics to use in place of those of `arch`, see :func:`sptc.numerics`; only for back ends ``"golden"`` and
         ``"native"``.
@@ -154,7 +156,7 @@ def mma(
     Returns
     -------
     ndarray of uint32, shape (..., 32, registers)
-        D. No operand is modified.
+        Registers of D. No operand is modified.
 
     Raises
     ------
@@ -163,7 +165,7 @@ def mma(
     OperandError
         An operand is missing, superfluous, or of the wrong shape, type or range.
     MetadataError
-        An undefined nibble.
+        A metadata nibble is undefined.
     BackendError
         The back end is unknown or does not execute the instruction, or a tool that it needs is missing.
     """

@@ -74,7 +74,8 @@ def wgmma(
         Whether D is added; otherwise D = A B, whatever `d` holds.
     imm_scale_a, imm_scale_b : int
         -1 negates the products; floats only. If both are -1, the signs cancel. PTX states that the elements of A or B
-        are negated; for B this would give other results where an undefined nibble combines halves of two tf32 elements.
+        are negated; a negation of the elements of B would give other results if an undefined nibble combines halves of
+        two tf32 elements.
     imm_trans_a, imm_trans_b : int
         0: K-major; 1: MN-major, only for f16 and bf16 in shared memory.
     backend, metadata : str
@@ -83,7 +84,7 @@ def wgmma(
     Returns
     -------
     ndarray of uint32, shape (..., 128, registers)
-        The new D. No operand is modified.
+        Registers of the new D. No operand is modified.
 
     Raises
     ------
@@ -116,8 +117,8 @@ def wgmma_chain(
     """Compute consecutive ``wgmma`` on the same accumulators. The result equals repeated calls of :func:`wgmma`.
 
     Back ends that model every architecture compute all dense instructions as one product; other back ends execute each
-    instruction. `steps` are A and B of each instruction, and `immediates` are those of all instructions, except that
-    all instructions but the first add D. The other parameters and the errors are those of :func:`wgmma`.
+    instruction. `steps` are A and B of each instruction. `immediates` are the immediate operands of all instructions;
+    except for the first instruction, D is always added. The other parameters and the errors are those of :func:`wgmma`.
     """
     parsed, computes = resolve(instruction, "sm_90", family="wgmma").instruction, backend_named(backend)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
@@ -171,8 +172,9 @@ def _chained(
             check_metadata(parsed, nibbles, lambda: stored, metadata_map(parsed, selector), metadata)
         arrays = {"b": smem, "c": block["d"]} | {name: block[name] for name in ("a", "e") if name in block}
         one_instruction = HeldOperands(arrays, immediates, descriptors) if len(steps) == 1 else None
-        # Hardware applies the sign of B after the multiplexer (measured on an H200), so it is applied to A here. A sign
-        # before the multiplexer would differ where an undefined nibble combines halves of two tf32 elements.
+        # Hardware applies the sign of B after the multiplexer (measured on an H200), so the model applies this sign to
+        # A. A sign before the multiplexer would give other results if an undefined nibble combines halves of two tf32
+        # elements.
         a = stored if scale_a == scale_b else stored ^ stored.dtype.type(1 << parsed.container_bits - 1)
         c = from_registers(block["d"] if immediates.scale_d else np.zeros_like(block["d"]), accumulators)
         matrices = MatrixOperands(a, b.swapaxes(1, 2), c, nibbles, held=one_instruction)
@@ -186,7 +188,7 @@ def _joined(parts: list[NDArray]) -> NDArray:
 
 
 def _checked(instruction: Instruction, given: Immediates, a_in_registers: bool) -> Immediates:
-    """Check the immediate operands of a ``wgmma``. Return them with the place of A, and the selector as a number."""
+    """Check the immediate operands of a ``wgmma``. Return the operands with `a_in_registers` and a valid selector."""
     selector = checked_selector(given.sparsity_selector, instruction) if instruction.sparse else 0
     if not isinstance(given.scale_d, (bool, np.bool_)):
         raise OperandError(f"scale_d of {instruction} must be True or False, not {shown(given.scale_d)}")
@@ -198,7 +200,7 @@ def _checked(instruction: Instruction, given: Immediates, a_in_registers: bool) 
     if not a_in_registers:
         check_number("imm_trans_a", trans_a, transposes, instruction)
     elif not is_integer(trans_a) or trans_a:
-        raise OperandError(f"imm_trans_a of {instruction} must be 0 where a is held in registers, not {shown(trans_a)}")
+        raise OperandError(f"imm_trans_a of {instruction} must be 0 if operand a is in registers, not {shown(trans_a)}")
     return replace(given, sparsity_selector=selector, a_in_registers=a_in_registers, scale_d=bool(given.scale_d))
 
 

@@ -1,4 +1,4 @@
-"""Convert the block scales that Python code passes to codes, and find the instructions that accept the scales.
+"""Convert block scales given in Python to codes, and find the instructions that accept these block scales.
 
 Block scales are codes, either in the ``ml_dtypes`` type of their format or as bytes in the instruction's scale format,
 or floats that the instruction's scale format represents exactly. The caller passes matrix elements that are not
@@ -49,9 +49,9 @@ class BlockScales:
     def checked(
         self, i: Instruction, shape: tuple[int, int], k: int, *, swapped: bool
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Return the codes of the block scales of the left and the right factor of an instruction.
+        """Return the codes of the block scales for the left and the right operand of an instruction.
 
-        `shape` is M and N; with `swapped`, the left factor is B. Raise an `OperandError` if the instruction has no
+        `shape` is M and N; with `swapped`, the left operand is B. Raise an `OperandError` if the instruction has no
         block scales, or if the scales do not have the format, the shape or the values that the instruction needs.
         """
         if i.span is None or i.scale_format is None:
@@ -83,13 +83,14 @@ def _encoded(values: NDArray, fmt: str) -> NDArray[np.uint8] | None:
 def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | None:
     """Return the block scales that the caller gives for both factors; None if the caller gives none.
 
-    Raise an `OperandError` if only one factor has scales, they are not matrices of codes, or their formats differ.
+    Raise an `OperandError` if only one factor has scales, scales are neither codes nor floats, or the formats of the
+    scales of A and B differ.
     """
     if block_scale_a is None and block_scale_b is None:
         return None
     if block_scale_a is None or block_scale_b is None:
         missing = "a" if block_scale_a is None else "b"
-        raise OperandError(f"block_scale_{missing} is missing: both factors have block scales, or none")
+        raise OperandError(f"block_scale_{missing} is missing: give block scales of both factors or of neither")
     codes, formats = [], set()
     for name, value in (("block_scale_a", block_scale_a), ("block_scale_b", block_scale_b)):
         array = as_array(name, value)
@@ -117,9 +118,9 @@ def scaled_instructions(
     """Return the instructions that accept these block scales; the first is the one that a library would likely choose.
 
     The number of scales and K give the block length. All returned instructions have the sparsity structure of the first
-    one. For `fmt` to `accumulate` see :func:`sptc.gemm.choice.instructions_for`. Raise an `InstructionError` or
-    `OperandError` if there is no such instruction, format or architecture, or the scales may have either of two
-    formats.
+    one. For the parameters `fmt`, `arch`, `dense` and `accumulate` see :func:`sptc.gemm.choice.instructions_for`. Raise
+    an `InstructionError` or `OperandError` if there is no such instruction, format or architecture, or the format of
+    the scales is ambiguous.
     """
     is_fp4, are_codes = fmt in ("e2m1", "e2m1,e2m1"), scales.a.dtype == scales.b.dtype == np.uint8
     if scales.format is None and is_fp4 and are_codes:
@@ -133,7 +134,7 @@ def scaled_instructions(
         i for scale in formats for i in instructions_for(fmt, arch, dense=dense, accumulate=accumulate, scales=scale)
     ]
     matching = [i for i in every if i.span and -(-k // i.span) == scales.a.shape[-1]]
-    if not scales.format:  # Prefer ue4m3 scales for the shorter blocks of NVFP4, and ue8m0 scales for those of MXFP4.
+    if not scales.format:  # Prefer ue4m3 scales for short blocks (NVFP4), and ue8m0 scales for long blocks (MXFP4).
         matching.sort(
             key=lambda i: (i.scale_format and i.scale_format.name) != ("ue4m3" if i.scale_size == 4 else "ue8m0")
         )
@@ -141,6 +142,6 @@ def scaled_instructions(
         spans = " or ".join(str(span) for span in sorted({i.span or 0 for i in every}))
         raise InstructionError(
             f"no instruction for {fmt} on {arch} has {scales.a.shape[-1]} block scales along a K of {k}: one "
-            f"scale is for {spans} elements"
+            f"block scale covers {spans} elements"
         )
     return tuple(i for i in matching if i.granularity == matching[0].granularity)

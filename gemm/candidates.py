@@ -1,4 +1,4 @@
-"""Generate candidate ways of summation for a search, likely ways first. Of ways with equal bits, only one is tried."""
+"""Generate candidate ways of summation for a search, likely ways first. Of ways with equal sums, only one is tried."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -19,8 +19,8 @@ __all__ = ["Expressions", "any_order", "candidates", "streams"]
 
 #: Type of a dictionary. Key: name of an attribute of :class:`Way`. Value: value of this attribute.
 _Words = dict[str, Any]
-#: Numbers of slices of K to try: `_FEW` before promoted partial sums, and `_MANY` after them, since kernels rarely use
-#: many slices.
+#: Numbers of slices of K to try. `_FEW` are tried before ways with promoted partial sums, and `_MANY` after these ways,
+#: since kernels rarely use many slices.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
 #: Numbers of instructions per promoted partial sum to try.
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
@@ -33,16 +33,17 @@ _WORKERS = {
 }  # fmt: skip
 #: Numbers of rows and columns of stream-K output tiles to try.
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
-#: Orders in which to add stream-K slices; and minimum number of K tiles in a slice to try, besides 1.
+#: Orders in which to add the slices of stream-K; and minimum number of K tiles per slice to try, in addition to 1.
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
-#: Maximum number of stream-K schedules that are generated, and maximum number of them that are tried; only schedules
-#: with distinct result bits are tried.
+#: Maximum number of stream-K schedules that are generated, and maximum number of schedules that are tried; only
+#: schedules with distinct result bits are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: The first `_LIKELY` kinds of :func:`_kinds` are tried with all families before any other kind is tried.
+#: Number of kinds of ways, see :func:`_kinds`, that are tried with all families of instructions before other kinds.
 _LIKELY = 3
-#: Maximum number of ways of summation with equal bits that are recorded, including the way that is tried.
+#: Maximum number of ways of summation with equal results that are recorded, including the way that is tried.
 _MOST_ALIKE = 8
-#: For each of these n, K is cut into 2^n slices, which are added in a tree for every order of the n slice-number bits.
+#: Numbers n to try of bits in a slice number: 2^n slices of K are added in a tree over these n bits, in every bit
+#: order.
 _BITS = (2, 3, 4, 5)
 #: Maximum number of slices of K for which every order of addition is tried.
 _MOST_IN_ANY_ORDER = 8
@@ -65,7 +66,7 @@ class Expressions:
         self._seen: dict[int, list[Way]] = {}
 
     def new(self, way: Way) -> bool:
-        """Return whether K is long enough for a way of summation, and no way passed earlier has the same bits."""
+        """Return whether K is long enough for a way of summation, and no way passed earlier gives the same bits."""
         try:
             number = self.of(way)
         except OperandError:
@@ -160,13 +161,13 @@ def candidates(
     variants: Sequence[_Words] = ({},),
     group: int = 0,
 ) -> Iterator[Way]:
-    """Yield ways of summation to try, likely ones first; of several ways with equal bits, only one is yielded.
+    """Yield ways of summation to try, likely ways first; of several ways with equal result bits, only one is yielded.
 
-    `families` are the possible instructions of the chains, such as sparse ones and dense ones; likely ways are tried
-    with all of them. `plain` is a way with the known attributes: architecture, result, whether factors are exchanged.
-    `expressions` holds the sums of the ways yielded so far, and `variants` attributes that are tried with each way,
-    such as conversions of the operands. `group` is the number of elements that share a group scale; 0 without group
-    scales.
+    `families` are groups of possible instructions of the chains, such as sparse and dense instructions; likely ways are
+    tried with all families. `plain` is a way with the known attributes: architecture, result, whether factors are
+    exchanged. `expressions` holds the sums of the ways yielded so far, and `variants` attributes that are tried with
+    each way, such as conversions of the operands. `group` is the number of elements that share a group scale; 0 without
+    group scales.
     """
     kinds = {i: [[*kind] for kind in _kinds(i, plain.result, group)] for family in families for i in family}
     numbers = range(max(map(len, kinds.values())))
@@ -190,7 +191,7 @@ def candidates(
 
 
 def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
-    """Return an iterator over attributes for each kind of ways to try with an instruction, likely kinds first."""
+    """Return, for each kind of way to try with an instruction, an iterator over attributes; likely kinds first."""
     if group:
         return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
     half, few = result in ("f16", "bf16"), [{}, *({"split_k": split} for split in _FEW)]
@@ -212,7 +213,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
             ({**words, "k_order": "descending"} for words in chain([{}], _slices())),
             (
                 {"split_k": 1 << bits, "order": " ".join(["tree", *order])}
-                for bits in _BITS  # a tree over the bits of the slice numbers, with the bits in every order
+                for bits in _BITS  # a tree over the bits of the slice numbers, in every order of the bits
                 for order in permutations(map(str, range(bits)))
                 if not i.sparse
             ),
@@ -226,7 +227,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Do the same as :func:`_kinds` if each group of `instructions` instructions along K shares a group scale."""
+    """Return the same as :func:`_kinds`, if each group of `instructions` instructions along K shares a group scale."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]
@@ -287,7 +288,7 @@ def streams(
 
 
 def any_order(instructions: Sequence[Instruction], plain: Way, expressions: Expressions) -> Iterator[Way]:
-    """Yield ways of summation that add their slices in an arbitrary order; see :func:`candidates`."""
+    """Yield ways of summation that add their slices of K in an arbitrary order; see :func:`candidates`."""
     for split, i in product(range(3, _MOST_IN_ANY_ORDER + 1), instructions):
         for name in ("", plain.result) if plain.result in ("f16", "bf16") else ("",):
             way = replace(plain, instruction=str(i), split_k=split, order="any", workspace=name, running=name)

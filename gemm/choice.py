@@ -23,7 +23,7 @@ _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
 def instructions_for(
     fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None, scales: str | None = None
 ) -> tuple[Instruction, ...]:
-    """Return instructions of a format with different result bits; the first is the likely choice of a library.
+    """Return instructions for a format that give different result bits; the first is the likely choice of a library.
 
     Instructions of tensor cores come before emulated instructions. Further criteria are, in this order: the usual
     accumulator, the latest family, and a large K. `fmt` is the format of both operands, or the formats of A and B with
@@ -39,7 +39,7 @@ def instructions_for(
 
 
 def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
-    """Return one other instruction with the same result bits as `i` for each other family, sparsity and ``.kind``."""
+    """Return one instruction with the result bits of `i` for each other combination of family, sparsity and kind."""
     instructions, modelled = dict[object, Instruction](), target_named(arch).arch
     scales = i.scale_format.name if i.scale_format else None
     for other in _every_instruction_for(f"{i.a.name},{i.b.name}", arch, not i.sparse, i.d.name, scales):
@@ -50,7 +50,7 @@ def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
 
 
 def formats_of(fmt: str) -> tuple[str, str]:
-    """Return the formats of A and B from one or two comma-separated names; raise an `OperandError` if one is wrong."""
+    """Return the formats of A and B from one or two comma-separated names; raise an `OperandError` for a wrong name."""
     a, comma, b = fmt.partition(",") if isinstance(fmt, str) else ("", "", "")
     if not (is_word_of(a, FORMATS) and (b in FORMATS if comma else True)):
         raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {shown(fmt)}")
@@ -74,7 +74,7 @@ def _bits_of(i: Instruction, arch: str) -> object:
 def _every_instruction_for(
     fmt: str, arch: str, dense: bool, accumulate: str | None, scales: str | None
 ) -> tuple[Instruction, ...]:
-    """Return all instructions of a format, the likely choice of a library first, as for :func:`instructions_for`."""
+    """Return all instructions for an element format in the order of :func:`instructions_for`: likely choices first."""
     formats, name, arch = formats_of(fmt), arch, target_named(arch).arch
     integer = FORMATS[formats[0]].is_integer
     accepted = (accumulate,) if accumulate else _ACCUMULATORS[integer]

@@ -22,10 +22,11 @@ __all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "diagno
 
 #: Fields of a :class:`Miss` that its JSON record contains, in addition to the way of summation.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
-#: Evidence is weak if fewer outputs distinguish an exact way than log2 of the number of tried ways plus this margin in
-#: bits. With 4 bits, a tried way matches by chance with a probability below 1/16.
+#: Margin of evidence in bits. The evidence for an exact way is weak if it differs from the next best way in fewer
+#: outputs than log2 of the number of tried ways plus this margin. With 4 bits, a tried way matches by chance with a
+#: probability below 1/16.
 _MARGIN = 4
-#: Maximum number of printed ways of summation that have the same bits by construction.
+#: Maximum number of printed ways of summation that give the same result bits by construction.
 _SHOWN_ALIKE = 3
 #: Words that are exchanged in the text of a diagnosis if the kernel computes the transposed product.
 _EXCHANGED = {
@@ -53,7 +54,7 @@ class Miss:
 
     way: Way
     differing: int  #: Number of outputs in which the way of summation differs from the given result
-    #: Row and column of the first output that differs from the given result.
+    #: Row and column of the first output in which the way of summation differs from the given result.
     row: int
     column: int
     #: Codes of the first output that differs: in the given result, and computed by the way of summation.
@@ -132,12 +133,12 @@ class Identification:
     nearest: Miss | None
     equal: tuple[Way, ...] = ()  #: Other ways of summation that give the same result bits for these operands
     #: If no way of summation is exact: a way of summation that explains every output if the slices may be added in
-    #: another order for each output, as with atomic additions. It is never exact, since its results are not
+    #: another order for each output, as with atomic additions. Such a way is never exact, since its results are not
     #: deterministic.
     possible: Way | None = None
     tried: int = 0  #: Number of ways of summation that were tried
-    #: Other ways of summation with the same bits as `way` for all operands; then other instructions with the same bits
-    #: as the instruction of `way`.
+    #: Other ways of summation that give the same bits as `way` for all operands; then other instructions that give the
+    #: same bits as the instruction of `way`.
     alike: tuple[Way, ...] = ()
     instructions_alike: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  #: Sentences on how the operands were interpreted and converted
@@ -147,8 +148,8 @@ class Identification:
     def weak_evidence(self) -> bool:
         """Whether `way` may give every bit by chance, because few outputs distinguish it from the next best way.
 
-        Each of these outputs is counted as one bit of evidence. The evidence is weak if it is less than the number of
-        bits that select one of the tried ways, plus a margin of 4 bits.
+        Each of these outputs is counted as one bit of evidence. The evidence is weak if the number of these outputs is
+        less than log2 of the number of tried ways, plus a margin of 4 bits.
         """
         return self.exact and self.nearest is not None and self.nearest.differing < log2(max(1, self.tried)) + _MARGIN
 
@@ -215,7 +216,7 @@ class Identification:
 
 
 def diagnosis_of(problem: Problem) -> Diagnosis:
-    """Search for the fault that explains a result that no way of summation reproduces."""
+    """Search for the fault of a kernel that explains a result that no way of summation reproduces."""
     (fault, extent), result, way = explain(problem), problem.target, problem.ways[0]
     correct = problem.setting.codes(way) if fault is None else fault.correct
     expected = correct if fault is None else fault.codes

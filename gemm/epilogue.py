@@ -49,7 +49,7 @@ class Epilogue:
     scale_a: NDArray[np.float32] | None = None
     scale_b: NDArray[np.float32] | None = None
     alpha: float = 1.0  #: Factor alpha by which the product A B is multiplied
-    #: Factor beta of the matrix C, and the matrix C, which is added.
+    #: Factor beta, by which the matrix C is multiplied; and the matrix C, which is then added.
     beta: float = 1.0
     c: NDArray[np.float32] | None = None
     bias: NDArray[np.float32] | None = None  #: Bias that is added to the product after scaling
@@ -129,7 +129,7 @@ def broadcasts(array: NDArray, shape: tuple[int, ...]) -> bool:
 def scaling_factors(
     values: NDArray[np.float32], scale_a: NDArray[np.float32], scale_b: NDArray[np.float32], order: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Do the first of two multiplications by scales as in :data:`SCALE_ORDERS`; return both factors of the second."""
+    """Multiply by one of two scales as in :data:`SCALE_ORDERS`; return both factors of the second multiplication."""
     if order == "product":
         return values, scale_a * scale_b
     return (values * scale_a, scale_b) if order == "a then b" else (values * scale_b, scale_a)

@@ -1,10 +1,10 @@
 """Search for the fault of a kernel that explains every bit of its wrong result.
 
-A fault is a small change of operands, of the epilogue, of the conversion of results, or of the addresses of results.
-The product with each fault is first computed by one way of summation, for a few outputs that differ (a probe). With the
-right fault, these outputs are near the given result even if the kernel has another way of summation. Faults with near
-outputs are then computed by other ways of summation and compared with the whole result. Only equality of all bits
-explains a result, and only if the outputs that differ hold far more bits than the explanation has free parameters.
+A fault of a kernel is a small change of operands, of the epilogue, of the conversion of results, or of the addresses of
+results. The product with each fault is first computed by one way of summation, for a few outputs that differ (a probe).
+With the right fault, these outputs are near the given result even if the kernel has another way of summation. Faults
+with near outputs are then computed by other ways of summation and compared with the whole result. Only equality of all
+bits explains a result, and only if the outputs that differ hold far more bits than the explanation has free parameters.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -31,8 +31,8 @@ __all__ = ["explain"]
 
 #: Number of rows and columns of the outputs on which faults of stored results and of slices of K are tried.
 _SAMPLE = (96, 96)
-#: A fault is near if it nearly reproduces at least this fraction of the sample outputs; and number of near faults that
-#: are tried with all ways of summation.
+#: Minimum fraction of the sample outputs that a near fault nearly reproduces; and number of near faults that are tried
+#: with all ways of summation.
 _CLOSE, _TRIED = 0.85, 8
 #: Minimum fraction of wrong outputs that are near the correct product if the kernel differs only in its roundings.
 _FINE = 0.98
@@ -42,21 +42,21 @@ _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
 #: If scales can be applied in several ways, `_STORED_WAYS` and `_NEAR_WAYS` are multiplied by the number of these ways,
 #: but at most by this factor.
 _MOST_ORDERS = 3
-#: Tolerance: a conversion to tf32 is tried only if its product's distance from the result is at most this multiple of
-#: the least distance.
+#: Tolerance: a conversion to tf32 is tried only if the distance of its product from the result is at most this multiple
+#: of the smallest such distance.
 _MOST_ERROR = 16
 #: An explanation needs evidence of `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN` bits, where `_CHOICE`
 #: is the information content of the choice of a fault and a way of summation.
 _CHOICE, _MARGIN, _FACTOR = 12, 16, 2
-#: If a product has at most this many rows (or columns), each row is tried with the metadata and scales of every other
-#: row.
+#: Maximum number of rows (or columns) of a product whose rows are each tried with the metadata and scales of every
+#: other row.
 _SOLVED = 512
 #: Maximum number of outputs of a row (or column) that are computed with the metadata or scales of other rows.
 _LINE = 64
 
 
 def explain(problem: Problem) -> tuple[Explanation | None, str]:
-    """Return the fault that explains every bit of a result, else the fault that leaves the fewest outputs unexplained.
+    """Return the kernel fault that explains every bit of a result, else the fault with the fewest unexplained outputs.
 
     The explanation is None if no fault explains any output that differs. The text states what was searched.
     """
@@ -91,7 +91,7 @@ class _Examination:
         return self._correct[way]
 
     def run(self) -> Explanation | None:
-        """Try all kinds of faults until one fault explains every bit of the result."""
+        """Try all kinds of faults of a kernel until one fault explains every bit of the result."""
         way = self.problem.ways[0]
         self.differs = self.correct(way) != self.target
         if self.differs.sum() < LEAST:
@@ -126,11 +126,11 @@ class _Examination:
         )
 
     def judged(self, kind: str, text: str, way: Way, codes: NDArray, bits: float) -> Explanation | None:
-        """Return how a fault explains the result, in all outputs or only in the rows and columns with wrong outputs.
+        """Return how a fault explains the result: in all outputs, or only in rows and columns that have wrong outputs.
 
-        Return None if the fault explains fewer than `LEAST` wrong outputs, does not reduce their number, or leaves some
-        unexplained with weak evidence. `codes` is the product with the fault, `way` computes the correct product, and
-        `bits` is the information content of the fault's free parameters.
+        Return None if the fault explains fewer than `LEAST` wrong outputs, does not reduce the number of wrong outputs,
+        or leaves some outputs unexplained with weak evidence. `codes` is the product with the fault, `way` computes the
+        correct product, and `bits` is the information content of the fault's free parameters.
         """
         correct, target = self.correct(way), self.target
         before = correct != target
@@ -156,10 +156,10 @@ class _Examination:
             return Explanation(kind, words, way, changed, correct, left, left == 0 and convinces)
         return None
 
-    # Faults of the stored result: wrong conversions of results, and outputs stored at wrong rows and columns.
+    # Faults of a kernel in the stored result: wrong conversions of results, and outputs at wrong rows and columns.
 
     def _stored(self) -> Iterator[Explanation]:
-        """Try faults by which results are rounded in another way, or NaN and infinity are stored as other codes."""
+        """Try kernel faults: results are rounded in another way, or NaN and infinity are stored as other codes."""
         grids = [(Grid(self.setting, *place), self.target[np.ix_(*place)]) for place in (self._probe, self._sample)]
         for way in self._ways() if self._is_fine else islice(self._every_way(), _STORED_WAYS * self._orders):
             likely = list(finishes(way.result))
@@ -175,7 +175,7 @@ class _Examination:
                     yield explanation
 
     def _moved(self) -> Iterator[Explanation]:
-        """Try faults by which outputs of the correct product are stored at other rows and columns."""
+        """Try kernel faults: outputs of the correct product are stored at other rows and columns."""
         grid, known = Grid(self.setting, *self._sample), np.unique(self.target)
 
         def elsewhere(way: Way) -> float:
@@ -220,10 +220,10 @@ class _Examination:
                 if (tried := tried + 1) == _TRIED:
                     return
 
-    # Faults of operands, which change the sums along K.
+    # Faults of a kernel in its operands, which change the sums along K.
 
     def _faults(self) -> Iterator[Fault]:
-        """Yield faults of operands, metadata, scales and epilogue; fewer if differences are mere rounding errors."""
+        """Yield kernel faults in operands, metadata, scales and epilogue; fewer if differences are mere roundings."""
         setting, i = self.setting, self.problem.instructions[0]
         if i.a.name == "tf32":
             yield from rounded_words(setting)
@@ -259,7 +259,7 @@ class _Examination:
             yield from self._by_ways(fault, few=True)
 
     def _distance(self, fault: Fault, way: Way) -> tuple[float, float]:
-        """Return the fraction of the probe's wrong outputs that a fault nearly reproduces, and their total distance."""
+        """Return the fraction of wrong sample outputs that a fault nearly reproduces, and the sum of their errors."""
         way, place = fault.change_way(way) if fault.change_way else way, np.ix_(*self._probe)
         computed, values = decode_codes(Grid(fault.setting, *self._probe).codes(way), self.fmt), self.values[place]
         close = near(computed, values, self.values)[self.differs[place]]
@@ -271,7 +271,7 @@ class _Examination:
             yield from self._by_ways(fault)
 
     def _ways(self, conversions: Container[tuple[str, str]] | None = None, few: bool = False) -> Iterator[Way]:
-        """Yield ways with the given conversions to tf32: first those tried before, then, unless `few`, further ways."""
+        """Yield ways of summation with given conversions to tf32: the ways tried before, and more ways unless `few`."""
         most, count = (_STORED_WAYS if few else _NEAR_WAYS) * self._orders, 0
         for way in self.problem.ways if few else self._every_way():
             if conversions is None or (way.convert_a, way.convert_b) in conversions:
@@ -298,7 +298,7 @@ class _Examination:
         return [one for one, distance in far.items() if distance <= _MOST_ERROR * min(far.values())]
 
     def _by_ways(self, fault: Fault, few: bool = False) -> Iterator[Explanation]:
-        """Yield explanations by a fault, with the ways of summation that reproduce the most outputs of a sample."""
+        """Yield explanations by a fault and by the ways of summation that reproduce the most outputs of a sample."""
         place = np.ix_(*self._probe)
         grid, target, differs = Grid(fault.setting, *self._probe), self.target[place], self.differs[place]
         best, most, tried = None, 0, 0
@@ -319,7 +319,8 @@ class _Examination:
                 continue
             if explanation := self._whole(fault, way):
                 yield explanation
-                # Another way of summation is useful only if it reproduces outputs that this explanation leaves open.
+                # Another way of summation is useful only if it reproduces outputs that this explanation does not
+                # explain.
                 rows, columns = chosen(explanation.codes != self.target, *PROBE)
                 rest = Grid(fault.setting, rows, columns), self.target[np.ix_(rows, columns)]
             if (tried := tried + 1) == _TRIED:
@@ -328,7 +329,7 @@ class _Examination:
             yield explanation
 
     def _whole(self, fault: Fault, way: Way) -> Explanation | None:
-        """Return the explanation of the whole result by a fault, or None under the conditions of :meth:`judged`.
+        """Return how a fault explains the whole result, or None under the conditions of :meth:`judged`.
 
         Also return None if the changed way of summation gives the same product without the other changes of the fault.
         """
@@ -341,7 +342,7 @@ class _Examination:
         return self.judged(fault.kind, fault.text, way, codes, fault.bits)
 
     def _slices(self) -> Iterator[Explanation]:
-        """Fit how many times a kernel added each slice of K to the sum, and try faults with these counts."""
+        """Fit the number of times that a kernel added each slice of K to the sum, and try faults with these numbers."""
         sums = sums_before(self.setting.epilogue, self.values)
         if sums is None:
             return
@@ -352,7 +353,7 @@ class _Examination:
             yield from self._by_ways(fault)
 
     def _uncleared(self) -> Iterator[Explanation]:
-        """Try faults by which each output tile begins from the accumulator of the previous tile."""
+        """Try kernel faults: each output tile begins from the accumulator of the previous tile."""
         if not self.setting.epilogue.is_empty or self.setting.has_scales_along_k:
             return
         ways = [way for way in self.problem.ways if way.split_k == 1 and not way.promote and way.stream_k is None]
@@ -372,7 +373,7 @@ class _Examination:
                 if explanation := self.judged("accumulator", words, one, codes, 4):
                     yield explanation
 
-    # Faults by which rows or columns use the metadata or the scales of another row or column.
+    # Faults of a kernel in which rows or columns use the metadata or the scales of another row or column.
 
     def _lines(self) -> Iterator[Explanation]:
         """Search, for each row or column, the other row or column whose metadata, scales, C or bias the kernel used."""
@@ -393,7 +394,7 @@ class _Examination:
             far = np.abs(decode_codes(codes.T if array.axis else codes, self.fmt) - values[line, others])
             distances = np.where(np.isfinite(far), far, 0).sum(1)
             nearest = distances.argmin()
-            if 2 * distances[nearest] < distances[line]:  # another line is taken only if it is much nearer
+            if 2 * distances[nearest] < distances[line]:  # take another row (or column) only if it is much nearer
                 index[line] = nearest
         if (index != np.arange(len(index))).any():
             noun = ("rows", "columns")[array.axis]
@@ -403,7 +404,7 @@ class _Examination:
             yield from self._by_ways(fault)
 
     def _nibbles(self) -> Iterator[Explanation]:
-        """Search the wrong nibbles of each row, if neither scales along K nor an epilogue change the sums."""
+        """Search for wrong metadata nibbles in each row, if neither scales along K nor an epilogue change the sums."""
         if self.setting.nibbles is None or self.setting.has_scales_along_k or not self.setting.epilogue.is_empty:
             return
         for way in dict.fromkeys([self.problem.ways[0], *([self.best.way] if self.best else [])]):

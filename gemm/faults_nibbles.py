@@ -1,4 +1,4 @@
-"""Faults of single metadata nibbles, computed from the differences between a result and the correct product."""
+"""Kernel faults in single metadata nibbles, computed from differences between a result and the correct product."""
 
 from math import log2
 
@@ -14,15 +14,16 @@ from .ways import Way
 
 __all__ = ["wrong_nibbles"]
 
-#: Maximum number of columns of a row that are compared; and maximum number of elements in all wrong rows of A together.
+#: Maximum number of columns that are compared per row; and maximum total number of elements in all wrong rows of A.
 _COLUMNS, _ELEMENTS = 64, 1 << 18
 #: Maximum number of steps in the search for the wrong nibbles of a row. Each step keeps the last two nibbles that were
 #: found, and adds the best pair of nibbles.
 _ROUNDS = 8
 #: Maximum number of replacements of one nibble from which pairs are formed: 16 for each of 128 chunks.
 _PAIRED = 2048
-#: The replaced nibbles must explain a row up to rounding errors: none for integers, else those of the result type, or
-#: of 12 fraction bits if the type has more.
+#: Maximum number n of fraction bits for the accepted rounding error of a row. The root mean square of the error may be
+#: 2^-n of the row's largest output, where n is the number of fraction bits of the result type, but at most this
+#: maximum. Integers must be equal.
 _ROUNDING_BITS = 12
 #: Maximum number of different mistakes that the text of a fault names.
 _SHOWN = 3
@@ -31,7 +32,7 @@ _SHOWN = 3
 def wrong_nibbles(
     setting: Setting, way: Way, correct: NDArray[np.float64], values: NDArray[np.float64]
 ) -> Fault | None:
-    """Return the fault by which a few nibbles in some rows of A are wrong; None if such nibbles explain no row.
+    """Return the fault that a few metadata nibbles in some rows of A are wrong; None if such nibbles explain no row.
 
     The setting has metadata, no scales along K and no epilogue. `correct` is the correct product, computed by `way`,
     and `values` is the result whose fault is searched.
@@ -70,10 +71,10 @@ def wrong_nibbles(
 def _changes(
     setting: Setting, way: Way, row: int, columns: NDArray[np.intp], differences: NDArray[np.float64], rounding: float
 ) -> dict[int, int]:
-    """Return the wrong nibbles of a row of A by chunk; empty if a few nibbles cannot explain the row.
+    """Return the wrong metadata nibbles of a row of A by chunk number; empty if a few nibbles cannot explain the row.
 
     `differences` are the differences of the result from the correct product in some columns of the row. The changed
-    nibbles must explain them up to `rounding`.
+    nibbles must explain these differences up to `rounding`.
     """
     assert setting.nibbles is not None
     assert setting.granularity
@@ -91,7 +92,7 @@ def _changes(
         selected = b[kept_rows(np.full_like(own, nibble), setting.granularity)]
         sums[nibble] = (stored * selected.reshape(*stored.shape[:2], -1)).sum(1)
     steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # indices: chunk, nibble, column
-    usable = np.isfinite(steps).all(-1)  # False if a change is not finite in some column
+    usable = np.isfinite(steps).all(-1)  # False if the nibble changes some column by Inf or NaN
     steps[~usable] = 0
     changes: dict[int, int] = {}
     left, most = differences, len(columns) * rounding**2
@@ -113,8 +114,8 @@ def _best_pair(left: NDArray[np.float64], steps: NDArray[np.float64], usable: ND
     """Return the two new nibbles, in two chunks, that leave the least sum of squares of the differences `left`.
 
     `steps` are the changes of a row by chunk and nibble, shape (chunks, 16, columns); the change by the present nibble
-    of a chunk is zero, so a single wrong nibble is paired with a present one. `usable` tells which nibbles may be
-    chosen, shape (chunks, 16).
+    of a chunk is zero, so a single wrong nibble is paired with a present nibble. `usable` is a mask of the nibbles that
+    may be chosen, shape (chunks, 16).
     """
     vectors = steps.reshape(-1, steps.shape[-1])
     gains = np.where(usable.ravel(), 2 * vectors @ left - (vectors**2).sum(-1), -np.inf)
@@ -127,7 +128,7 @@ def _best_pair(left: NDArray[np.float64], steps: NDArray[np.float64], usable: ND
 
 
 def _text(own: NDArray[np.uint8], changes: dict[int, int]) -> str:
-    """Describe the wrong nibbles of a row by chunk, in the order of the chunks."""
+    """Return a text that lists the wrong nibbles of a row, in the order of their chunks."""
     chunks = sorted(changes)
     if len(chunks) == 2 and [changes[chunk] for chunk in chunks] == own[chunks[::-1]].tolist():
         return f"the nibbles of chunks {chunks[0]} and {chunks[1]} are exchanged"

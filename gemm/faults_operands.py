@@ -1,4 +1,4 @@
-"""Faults of operands: elements are read from wrong addresses or as another type, or rounded; metadata is wrong."""
+"""Kernel faults in operands: elements are read from wrong addresses, as another type, or rounded; metadata is wrong."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -30,14 +30,14 @@ _NEIGHBOURS = {
     "e4m3": ("e5m2",), "e5m2": ("e4m3",), "s8": ("u8",), "u8": ("s8",), "s4": ("u4",), "u4": ("s4",),
     "f16": ("bf16",), "bf16": ("f16",), "e3m2": ("e2m3",), "e2m3": ("e3m2",),
 }  # fmt: skip
-#: Block sizes along K, in instructions, for faults by which a kernel reads wrong blocks.
+#: Numbers of instructions along K that a block spans, for faults by which a kernel reads wrong blocks.
 _BLOCKS = (1, 2, 4, 8)
 _Nibbles = NDArray[np.uint8]
 _READ = "operand read from other places"
 
 
 def types(setting: Setting, i: Instruction) -> Iterator[Fault]:
-    """Yield faults by which elements of A, elements of B, or block scales are interpreted as another type."""
+    """Yield possible kernel faults: elements of A or B, or block scales, are interpreted as another type."""
     if i.scale_format:
         scale = i.scale_format.name
         other = "ue4m3" if scale == "ue8m0" else "ue8m0"
@@ -60,7 +60,7 @@ def _retyped(way: Way, a: str, b: str) -> Way:
 
 
 def _with_instruction(way: Way, old: str, new: str) -> Way:
-    """Return a way with part of its instruction's name replaced; unchanged if no instruction has the new name."""
+    """Return a way of summation with part of the instruction's name replaced; unchanged if the new name is unknown."""
     try:
         return replace(way, instruction=str(instruction_named(way.instruction.replace(old, new), way.arch)))
     except Error:
@@ -68,7 +68,7 @@ def _with_instruction(way: Way, old: str, new: str) -> Way:
 
 
 def layouts(setting: Setting, i: Instruction) -> Iterator[Fault]:
-    """Yield faults by which A or B is read from memory in another layout than it was written."""
+    """Yield possible kernel faults: A or B is read from memory in another layout than it was written."""
 
     def fault(name: str, text: str, matrix: NDArray) -> Fault:
         return Fault(_READ, f"{name.upper()}{text}", setting.with_parts({name: np.ascontiguousarray(matrix)}))
@@ -96,7 +96,7 @@ def layouts(setting: Setting, i: Instruction) -> Iterator[Fault]:
 
 
 def k_maps(setting: Setting, unit: int) -> Iterator[Fault]:
-    """Yield faults by which blocks of A, of B, or of metadata are read from another position along K.
+    """Yield possible kernel faults: blocks of A, of B, or of metadata are read from another position along K.
 
     The smallest block has `unit` columns of A, which is the K of one instruction.
     """
@@ -129,7 +129,7 @@ def _maps(count: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
 
 
 def rounded_words(setting: Setting) -> Iterator[Fault]:
-    """Yield faults by which f32 operands are rounded before the tf32 instruction drops their low 13 bits."""
+    """Yield possible kernel faults: f32 operands are rounded before the tf32 instruction drops their low 13 bits."""
     rounders: dict[str, Callable[[NDArray[np.uint32]], NDArray[np.uint32]]] = {
         "truncated to bf16": lambda x: x & np.uint32(0xFFFF0000),
         "rounded to bf16 to nearest even": rounded_to_bf16,
@@ -154,7 +154,7 @@ def _through_f16(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 def rounded_otherwise(left: Any, right: NDArray, formats: tuple[Format, Format]) -> Iterator[tuple[str, Any, NDArray]]:
     """Yield A and B rounded to the instruction's formats in other rounding modes, with a text for each rounding.
 
-    Nothing is yielded for factors that hold codes.
+    Factors that hold codes are not rounded: nothing is yielded for them.
     """
     factors = [*zip((left, right), formats, strict=True)]
     are_numbers = [
@@ -187,11 +187,11 @@ def _through(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:
         return rounded_values(values.astype(np.float32), name).astype(np.float64)
 
 
-# Faults of metadata: stored elements of A are multiplied by the wrong elements of B.
+# Faults of a kernel in metadata: stored elements of A are multiplied by the wrong elements of B.
 
 
 def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
-    """Yield faults by which all metadata of A is wrong in the same manner; an element of A has `bits` bits."""
+    """Yield possible kernel faults: all metadata of A is wrong in the same manner; an element of A has `bits` bits."""
     assert setting.nibbles is not None
     nibbles = setting.nibbles
 
@@ -219,7 +219,7 @@ def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
 
 
 def _lines(rows: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield wrong maps of metadata rows: within the whole matrix, and within the rows of a warp or of a tile."""
+    """Yield wrong index maps of metadata rows: in the whole matrix, and in the rows of a warp or of a tile."""
     yield from named_maps(rows)
     every = np.arange(rows)
     for size in (8, 16, 32, 64, 128):
@@ -249,7 +249,7 @@ def _tables() -> Iterator[tuple[str, NDArray]]:
 
 
 def _layouts(rows: int, chunks: int, bits: int) -> dict[str, NDArray[np.intp]]:
-    """Return for each memory layout of metadata the addresses of the nibbles, shape (rows, chunks)."""
+    """Return, for each memory layout of metadata, the addresses of all nibbles, shape (rows, chunks)."""
     row, chunk = np.indices((rows, chunks))
     every = row * chunks + chunk
     addresses = {"row by row": every}
@@ -267,6 +267,6 @@ def _layouts(rows: int, chunks: int, bits: int) -> dict[str, NDArray[np.intp]]:
     for name, atom_of in {**atoms, "CUTLASS 3 for sm_100": partial(atom_sm100, bits)}.items():
         with suppress(Error, KeyError, ValueError):
             placed = in_atoms(every, atom_of()).ravel()
-            if placed.size == every.size:  # Otherwise the atoms need padding.
+            if placed.size == every.size:  # Otherwise the atoms need padding, and this layout is not tried.
                 addresses[name] = placed.argsort().reshape(rows, chunks)
     return addresses

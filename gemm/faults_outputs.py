@@ -1,4 +1,4 @@
-"""Faults after the summation: outputs are stored at wrong addresses, or results are rounded or encoded differently."""
+"""Kernel faults after summation: outputs are stored at wrong addresses, or results are wrongly rounded or encoded."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .ways import Way
 
 __all__ = ["Moved", "finishes", "moved"]
 
-#: Tile sizes, as rows and columns, for faults that move whole tiles or permute outputs inside a tile.
+#: Numbers of rows and of columns of a tile, for faults that move whole tiles or permute outputs inside a tile.
 _SIZES = (8, 16, 32, 64, 128, 256)
 #: Codes of NaN that a kernel may store in f32; narrower types store the high bits of the code.
 _NANS = {
@@ -65,7 +65,7 @@ def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
 
 
 def _matched(correct: Outputs, y: Outputs) -> NDArray[np.intp] | None:
-    """Return for each row of `y` the index of its row in `correct`; None if under half match, or no row has moved."""
+    """Return for each row of `y` its index in `correct`; None if under half of the rows match, or no row has moved."""
     index = sources(correct, y)
     own = np.arange(len(index))
     whole = np.where(index >= 0, index, own)
@@ -82,7 +82,7 @@ def _lines(before: str, every: NDArray[np.intp], correct: Outputs, y: Outputs) -
 
 
 def _both(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Match rows of the result with correct rows, regardless of the order in each row; then match columns."""
+    """Match rows of the result with correct rows, regardless of the order of elements; then match columns."""
     index = sources(correct.map(lambda x: np.sort(x, 1)), y.map(lambda x: np.sort(x, 1)))
     if (index < 0).any():
         return
@@ -173,7 +173,7 @@ def _position_text(index: NDArray[np.intp], height: int, width: int) -> tuple[st
 
 
 def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
-    """Yield wrong conversions of results: kind of the fault, its text, and function that converts sums to codes."""
+    """Yield wrong conversions of results: kind and text of the fault, and the function that converts sums to codes."""
     rounding, special = "rounding of the result", "special values"
     if FORMATS[result].is_integer:
         if result == "s8":

@@ -1,4 +1,4 @@
-"""Faults of scales, C and bias: a kernel ignores them, applies them wrongly, or reads them from wrong positions."""
+"""Faults in scales, C and bias: a kernel ignores these arrays, applies them wrongly, or reads wrong positions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ _Applied = dict[str, NDArray]
 
 
 def _epilogue_arrays(setting: Setting) -> Iterator[tuple[str, str, str, NDArray]]:
-    """Yield field, kind of fault, name and array of each scale of A and B, of C and of the bias.
+    """Yield the scales of A and B, C and the bias: field of the epilogue, kind of fault, name for texts, and array.
 
     If the product is computed transposed, the names are those of the transposed product.
     """
@@ -63,7 +63,7 @@ class LineArray:
     part: str  #: Name of the array for :meth:`sptc.gemm.setting.Setting.part`
 
     def with_lines(self, setting: Setting, index: Index) -> Setting:
-        """Return a product in which row or column p uses the array entries of row or column ``index[p]``."""
+        """Return operands with which row or column p uses the array entries of row or column ``index[p]``."""
         places = [np.arange(size) for size in setting.shape]
         places[self.axis] = index
         return setting.with_parts({self.part: setting.take(places[0], places[1]).part(self.part)})
@@ -93,11 +93,11 @@ def line_arrays(setting: Setting) -> Iterator[LineArray]:
                 yield LineArray("scale", f"the group scales of {'AB'[axis]}", axis, f"groups.{field}")
 
 
-# Faults of the epilogue.
+# Faults of a kernel in the epilogue.
 
 
 def epilogue_faults(setting: Setting) -> Iterator[Fault]:
-    """Yield faults of the epilogue of a product."""
+    """Yield possible kernel faults in the epilogue of a product."""
     shape, epilogue = setting.shape, setting.epilogue
 
     def fault(kind: str, text: str, wrong: dict[str, Any]) -> Fault:
@@ -169,16 +169,16 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
                 yield text, index
 
 
-# Faults of block scales and group scales.
+# Faults of a kernel in block scales and group scales.
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Scales of A or B as a table: one row for 1 or 128 rows of A (columns of B), one column for each block along K."""
+    """Table of scales of A or B: one row for 1 or 128 rows of A (columns of B), one column for each block along K."""
 
     setting: Setting  #: Operands and epilogue of the correct product
     axis: int  #: Axis of the product along which the scales vary: 0 for scales of A, 1 for scales of B
-    line: str  #: Noun for one row of the table of scales, such as "row" or "column"
+    line: str  #: Noun for what a row of the table describes, such as "row" or "column"
     array: NDArray
     applied: _Applied  #: Key: text of a common mistake of kernels. Value: scales with this mistake
     part: str  #: Name of the scales for :meth:`sptc.gemm.setting.Setting.part`
@@ -193,17 +193,17 @@ class _Table:
         """Convert a table of scales to the argument of :meth:`sptc.gemm.setting.Setting.with_parts`."""
         if not self.shape:
             return {self.part: table}
-        count = self.shape[1] * self.shape[2]  # one line if all rows or columns share the scales
+        count = self.shape[1] * self.shape[2]  # 1 if all rows or columns share the scales
         lines = table if len(table) == count else table.repeat(_SHARED, 0)[:count]
         return {self.part: np.ascontiguousarray(lines.T).reshape(self.shape)}
 
     def fault(self, text: str, table: NDArray) -> Fault:
-        """Return the fault by which a kernel uses another table of scales."""
+        """Return the fault that a kernel uses another table of scales than it should."""
         return Fault("scale", text, self.setting.with_parts(self.parts(table)))
 
 
 def scale_faults(setting: Setting, i: Instruction) -> Iterator[Fault]:
-    """Yield faults of the block scales and group scales of a product with instruction `i`."""
+    """Yield possible kernel faults in the block scales and group scales of a product with instruction `i`."""
     if setting.scales and i.scale_format:
         yield from _table_faults(_block_tables(setting, i.scale_format.name), "block")
     if setting.groups:
@@ -244,7 +244,7 @@ def _group_tables(setting: Setting) -> list[_Table]:
 
 
 def _table_faults(tables: list[_Table], noun: str) -> Iterator[Fault]:
-    """Yield faults of the scales of A, faults of the scales of B, and faults of both at the same time."""
+    """Yield possible kernel faults: in the scales of A only, in the scales of B only, and in both scales at once."""
     changes = [{**table.applied, **_places(table, noun)} for table in tables]
     for table, changed in zip(tables, changes, strict=True):
         text, line = f"the {noun} scales of {table.name}", table.line
@@ -279,7 +279,7 @@ def _places(table: _Table, noun: str) -> _Applied:
 
 
 def _layouts(rows: int, blocks: int) -> dict[str, Index]:
-    """Return for each memory layout the addresses of the scales, shape (rows, blocks)."""
+    """Return, for each memory layout of scales, the addresses of all scales, shape (rows, blocks)."""
     row, block = np.indices((rows, blocks))
     inside, plain = row % 32 * 16 + row % 128 // 32 * 4 + block % 4, row % 128 * 4 + block % 4
     across, down = -(-blocks // 4), -(-rows // 128)
@@ -295,7 +295,7 @@ def _layouts(rows: int, blocks: int) -> dict[str, Index]:
 
 
 def _tile_faults(tables: list[_Table]) -> Iterator[Fault]:
-    """Yield faults by which a scale that belongs to 128 rows or columns is applied to a block of another size."""
+    """Yield possible kernel faults: the scale of 128 rows or columns is applied to a block of another size."""
     for table in tables:
         if table.line.startswith("block"):
             for size in (16, 32, 64, 256):
@@ -305,7 +305,7 @@ def _tile_faults(tables: list[_Table]) -> Iterator[Fault]:
 
 
 def _grouping_faults(setting: Setting) -> Iterator[Fault]:
-    """Yield faults of kernels that advance the scale group too early, or apply one group's scale to the whole sum."""
+    """Yield possible kernel faults: the scale group advances too early, or one group's scale is applied to the sum."""
     groups = setting.groups
     assert groups
     count = len(groups.a)
@@ -334,7 +334,7 @@ def _cut_chains(length: int, way: Way) -> Way:
 
 
 def _uncleared_faults(setting: Setting, i: Instruction) -> Iterator[Fault]:
-    """Yield faults of kernels whose promoted partial sums still contain the earlier partial sums."""
+    """Yield possible faults: the promoted partial sums of a kernel still contain the earlier partial sums."""
     for number in _PROMOTIONS:
         if setting.groups is None or setting.groups.length % (number * i.k) == 0:
             text = f"the accumulator is not cleared after its promotion, every {number} instructions"

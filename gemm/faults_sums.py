@@ -1,4 +1,4 @@
-"""Faults of sums along K: slices are missing or added twice, accumulators are not cleared or are lost."""
+"""Kernel faults in sums along K: slices are missing or added twice, accumulators are not cleared or are lost."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +17,8 @@ from .ways import Way
 
 __all__ = ["beyond_the_end", "carried", "not_cleared", "slice_sums", "slices_of_k", "sums_before", "weights"]
 
-#: Output tiles, as rows and columns, that are tried for kernels whose tiles begin from the previous tile's accumulator.
+#: Numbers of rows and of columns of output tiles to try, for kernels whose tiles begin from the previous tile's
+#: accumulator.
 _TILES = (8, 16, 32, 64, 128, 256)
 #: Tolerance: largest accepted distance between a fitted count and an integer.
 _NEAR = 0.2
@@ -55,7 +56,7 @@ def slice_sums(setting: Setting, unit: int, i: Instruction) -> NDArray[np.float6
 
 
 def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Fit how many times each slice of K is added to the result; None if there are too few outputs for the fit.
+    """Fit the number of times that each slice of K is added to the result; None if there are too few outputs to fit.
 
     `parts` holds the sum of each slice for each output, shape (slices, outputs), and `target` the result of each
     output.
@@ -69,7 +70,7 @@ def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[
 
 
 def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Iterator[Fault]:
-    """Yield faults by which each slice of `unit` columns of K is added as often as a fit of the result shows."""
+    """Yield faults of kernels that add each slice of `unit` elements along K as often as a fit of the result shows."""
     counts = np.rint(fitted).astype(int)
     if (np.abs(fitted - counts) > _NEAR).any() or (counts < 0).any() or (counts > 4).any() or not counts.any():
         return
@@ -79,7 +80,7 @@ def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Ite
     bits = 2.0 * len(np.flatnonzero(np.diff(counts))) * np.log2(len(counts) + 1)
     for index in _slice_orders(counts):
         if setting.groups and setting.groups.with_blocks(unit, index) is None:
-            continue  # The added slices would put elements with different scales into one scale group.
+            continue  # Skip orders that would put elements with different scales into one scale group.
         names = ("a", "nibbles", "b", "scales", "groups")
         yield Fault(kind, text, setting.with_blocks(unit, dict.fromkeys(names, index)), bits=bits)
 
@@ -90,7 +91,7 @@ def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
     kept, more = every[counts > 0], np.flatnonzero(counts > 1)
     if not len(more):
         return [np.where(counts > 0, every, -1), kept]
-    adjacent = kept.tolist()  # a kernel repeats a run of slices directly after the run
+    adjacent = kept.tolist()  # order in which each run of repeated slices is repeated directly after the run
     for first, last in runs_of(more)[::-1]:
         place = adjacent.index(last) + 1
         adjacent[place:place] = [*range(first, last + 1)] * (int(counts[first]) - 1)
@@ -99,7 +100,7 @@ def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
 
 
 def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
-    """Return a text that states which slices of K are added how often, and the kind of this fault."""
+    """Return a text that states how often slices of K are added, and the kind of this fault."""
     words = []
     for count in np.unique(counts[counts != 1]):
         runs = runs_of(np.flatnonzero(counts == count))
@@ -112,7 +113,7 @@ def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
 
 
 def beyond_the_end(setting: Setting) -> Iterator[Fault]:
-    """Yield faults by which K is read beyond its end, where memory holds the first columns of the next row."""
+    """Yield possible kernel faults: K is read beyond its end, where memory holds the first columns of the next row."""
     next_row = replace(
         setting,
         a=np.vstack([setting.a[1:], np.zeros_like(setting.a[:1])]),

@@ -18,7 +18,7 @@ _OURS = {f"{name}.npy" for name in (*ARRAYS, "generated_a", "generated_b")}
 
 
 class ProductFolder:
-    """Folder of a matrix product, which only one process at a time can use; it is created if missing.
+    """Folder of a matrix product, which only one process at a time can use; the folder is created if missing.
 
     `wanted` holds the options that decide the result, as JSON values; a product in the folder must have equal options.
     `problem` is the product, or None until it is prepared, and `done` holds the finished blocks by index. Raise a
@@ -52,11 +52,11 @@ class ProductFolder:
         if problem is None:
             name = differing[0]
             raise FileError(
-                f"{self.path} holds another product: {name} {before.get(name)}, not {self.wanted[name]}; remove it or "
-                "write to another file"
+                f"{self.path} holds another product: {name} {before.get(name)}, not {self.wanted[name]}; remove the "
+                "folder or write to another file"
             )
         if problem.folder != str(self.path):
-            raise FileError(f"{self.path} was created as {problem.folder}; move it back or remove it")
+            raise FileError(f"{self.path} was created as {problem.folder}; move the folder back or remove it")
         self.problem = problem
         for index, record in self._journal.entries():
             try:

@@ -1,8 +1,8 @@
 """Group scales: f32 scales of groups of elements along K, applied to the partial sum of each group.
 
-DeepGEMM, sglang and CUTLASS quantise fp8 in groups: one scale for 1 x 128 elements of A and one for 128 x 128 of B.
-Chains are promoted at least once per group (see :mod:`sptc.gemm.ways`). The result of a chain is multiplied by both
-scales of its group in f32 and added to the f32 accumulator of the slice, which begins at +0:
+DeepGEMM, sglang and CUTLASS quantise fp8 in groups of 1 x 128 elements of A and of 128 x 128 elements of B. Chains are
+promoted at least once per group (see :mod:`sptc.gemm.ways`). The result of a chain is multiplied by both scales of its
+group in f32 and added to the f32 accumulator of the slice, which begins at +0:
 
     K        |      group 0      |      group 1      |
     chains   | chain 0 | chain 1 | chain 2 | chain 3 |
@@ -47,7 +47,7 @@ class GroupScales:
     def with_blocks(self, unit: int, index: NDArray[np.intp]) -> "GroupScales | None":
         """Return the group scales after blocks of `unit` elements along K were moved; index -1 means a block of zeros.
 
-        None if a group would consist of blocks of several groups.
+        None if a group would consist of blocks that have scales of several groups.
         """
         per_group = max(1, self.length // unit)
         places = np.pad(index, (0, -len(index) % per_group), constant_values=-1).reshape(-1, per_group)
@@ -66,8 +66,8 @@ class GroupScales:
         first, last = int(chain.min()) * k, (int(chain.max()) + 1) * k - 1
         if first // self.length != last // self.length:
             raise OperandError(
-                f"a partial sum of elements {first} to {last} along K spans several groups of {self.length}: choose "
-                "promote so that a chain ends with each group"
+                f"a partial sum of elements {first} to {last} along K spans several groups of {self.length} "
+                "elements: choose promote so that a chain ends with each group"
             )
         return first // self.length
 
@@ -111,12 +111,12 @@ def check_groups(way: Way, groups: GroupScales | None, instructions: int) -> Non
     """
     if groups is None:
         if way.group_scaling:
-            raise OperandError("the way of summation has group_scaling: group_scale_a and group_scale_b are missing")
+            raise OperandError("the way of summation has group_scaling, which needs group_scale_a and group_scale_b")
         return
     if not way.group_scaling:
         raise OperandError("the way of summation has no group_scaling, so it cannot use group scales")
     if way.parsed.d.is_integer:
-        raise OperandError(f"group scales are for float sums, not those of {way.instruction}")
+        raise OperandError(f"group scales need float sums, but {way.instruction} has integer sums")
     for slice_chains in way.slices(instructions):
         for chain in slice_chains:
             groups.group_of(chain, way.parsed.k)

@@ -1,4 +1,4 @@
-"""``sptc.identify`` and ``sptc.diagnose``: find the way of summation or the fault that gives every bit of a result."""
+"""``sptc.identify`` and ``sptc.diagnose``: find the way of summation, or the kernel fault, that gives a result."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,14 +35,14 @@ from .ways import CONVERSIONS, Way
 
 __all__ = ["Identification", "diagnose", "identify"]
 
-#: Conversions of A and B to tf32 to try, likely ones first.
+#: Conversions of A and B to tf32 to try, likely conversions first.
 _CONVERSIONS = (
     *((one, one) for one in CONVERSIONS), *(pair for one in CONVERSIONS[1:] for pair in ((one, ""), ("", one)))
 )  # fmt: skip
 #: Formats whose elements some kernels with small tiles convert exactly to f16 in registers.
 _WIDENED = {"e4m3", "e5m2"}
-#: A conversion is tried only if its median error against float64 is at most this multiple of the least error. In an f32
-#: result the error of a wrong conversion is a thousand times that of summation.
+#: A conversion to tf32 is tried only if its median error against float64 is at most this multiple of the smallest
+#: median error. In an f32 result the error of a wrong conversion is a thousand times the error of summation.
 _MOST_ERROR = 16
 
 
@@ -93,7 +93,7 @@ def identify(
     arch : str
         Architecture that computed `y`.
     instruction : str, optional
-        The only instruction to try (default: all of the format that give different bits).
+        The only instruction to try (default: all instructions of the format that give different result bits).
     backend : str, optional
         Back end that computes (default: libsptc, or the golden model if libsptc cannot be compiled).
     dense : bool
@@ -134,7 +134,7 @@ def identify(
     if fmt and isinstance(left, np.ndarray):
         left, right = map(typed_codes, (left, right), formats_of(fmt))
     k, named = left.shape[-1] if left.shape else 0, arch
-    # Which factor is the left one of a named instruction, and so the order of the formats, is known only later.
+    # The left factor of a named instruction, and therefore the order of the formats, is known only later.
     families = _families(None if instruction else fmt, instruction, named, dense, scales, k)
     arch = same_numerics(arch)
     plain = Way(instruction=str(families[0][0]), arch=arch, result=result)
@@ -205,7 +205,7 @@ def identify(
 
 
 def diagnose(a: Any, b: Any, y: Any, **options: Any) -> Diagnosis:
-    """Search for the way of summation that gives every bit of a result, or else for the fault that gives every bit.
+    """Search for the way of summation, or else for the kernel fault, that gives every bit of a result.
 
     Parameters
     ----------
@@ -218,8 +218,8 @@ def diagnose(a: Any, b: Any, y: Any, **options: Any) -> Diagnosis:
     Returns
     -------
     Diagnosis
-        Whether every bit is explained, the explanation, the outputs that differ from the correct product, and how many
-        of them remain unexplained.
+        Whether every bit is explained, the explanation, the outputs that differ from the correct product, and the
+        number of outputs that remain unexplained.
 
     Raises
     ------
@@ -246,7 +246,7 @@ diagnose.__signature__ = signature(identify).replace(return_annotation=Diagnosis
 
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:
-    """Return the product's :class:`Setting`, with operands in the formats of an instruction and with the epilogue."""
+    """Return the operands and the epilogue of a product as a :class:`Setting`, in the formats of an instruction."""
     a, b, scales, groups = operands.parts(i)
     return Setting(
         a=a.codes, nibbles=a.nibbles, k=a.k, granularity=i.granularity, b=b, scales=scales, groups=groups,
@@ -257,10 +257,10 @@ def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: B
 def _families(
     fmt: str | None, instruction: str | None, arch: str, dense: bool, scales: BlockScales | None, k: int
 ) -> list[tuple[Instruction, ...]]:
-    """Return the instructions to try: the named one, or else the sparse ones and the dense ones of a format.
+    """Return the instructions to try: the instruction with a given name, else sparse and dense ones of a format.
 
     Integer sums are exact, so sparse and dense instructions give the same result. Dense integer instructions are
-    therefore returned only if there are no sparse ones.
+    therefore returned only if there are no sparse integer instructions.
     """
     if instruction or dense:
         return [all_chosen(fmt, instruction, arch, dense, scales, k)]
@@ -278,7 +278,7 @@ def _families(
 def _conversions(
     search: Search, plain: Way, left: NDArray | Compressed, right: NDArray, i: Instruction
 ) -> tuple[Sequence[tuple[str, str]], tuple[str, ...]]:
-    """Return the conversions of A and B to tf32 to try, likely ones first, and sentences that explain the choice."""
+    """Return the conversions of A and B to tf32 to try, likely ones first, and notes that explain the choice."""
     inexact = [
         name
         for name, value in (("A", left), ("B", right))
@@ -286,7 +286,7 @@ def _conversions(
     ]
     if not inexact:
         is_f32 = i.a.name == "tf32" and right.dtype == np.float32
-        note = "f32 matrices: all numbers are tf32 numbers, so their conversion does not matter"
+        note = "f32 matrices: tf32 represents all numbers, so the conversion to tf32 does not matter"
         return [("", "")], (note,) if is_f32 else ()
     pairs = [(a, b) for a, b in _CONVERSIONS if (not a or "A" in inexact) and (not b or "B" in inexact)]
     errors = {(a, b): search.error(replace(plain, convert_a=a, convert_b=b)) for a, b in pairs}

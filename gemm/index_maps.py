@@ -19,7 +19,7 @@ __all__ = [
 Index = NDArray[np.intp]
 #: Powers of two that are sizes in kernels: rows of a layout atom, of a warp, of a warpgroup, of a CTA tile.
 _POWERS = tuple(1 << power for power in range(10))
-#: Maximum number of indices, or of runs of indices, that a text lists.
+#: Maximum number of indices, or of runs of successive indices, that a text lists.
 _LISTED = 6
 
 
@@ -58,7 +58,7 @@ def named_maps(count: int, *, powers: Sequence[int] = _POWERS) -> Iterator[tuple
 
 
 def describe_map(index: Index, noun: str) -> tuple[str, float]:
-    """Return a map of `noun` (rows or columns) as text, and the information content of its parameters in bits."""
+    """Return a text for an index map of rows or columns (`noun`), and the information content of the map in bits."""
     count = len(index)
     changed = np.flatnonzero(index != np.arange(count))
     for text, named in named_maps(count):
@@ -86,7 +86,7 @@ def listed(items: Sequence[str], most: int = _LISTED) -> str:
 
 
 def _moved(where: str, noun: str, text: str) -> str:
-    """Return a sentence that states which other rows or columns stand in place of those in `where`."""
+    """Return a sentence on the rows or columns named by `where`: which other rows or columns replace them."""
     if text.startswith(("reversed", "transposed")):
         return f"{where} are {text}"
     return f"{where} are moved: {noun[:-1]} p holds {noun[:-1]} {text}"
@@ -120,9 +120,9 @@ def _runs_text(runs: Sequence[tuple[int, int]]) -> str:
 
 
 def misread(array: NDArray, layouts: Mapping[str, Index]) -> Iterator[tuple[str, str, NDArray]]:
-    """Yield an array as read in another memory layout than it was written, after the names of both layouts.
+    """Yield the names of two layouts, and the array that results if it is written in the first and read in the second.
 
-    A layout holds the address of each element. All other addresses hold zeros.
+    A layout holds the address of each element of the array. All other addresses of the memory hold zeros.
     """
     for (writer, written), (reader, read) in permutations(layouts.items(), 2):
         memory = np.zeros(1 + max(int(written.max()), int(read.max())), array.dtype)
@@ -145,7 +145,8 @@ def joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 #: Tolerance: two rows of numbers are near if their distance is at most this fraction of their Euclidean norm.
 _SAME = 1 / 32
-#: Number of rows that are compared first. All rows are compared only if most of the first rows have a near row.
+#: Number of rows without an equal row that are compared first. All such rows are compared only if most of the first
+#: rows have a near row.
 _FIRST = 16
 #: Maximum number of pairs of rows whose distance is computed.
 _MOST_DISTANCES = 1 << 22
@@ -164,7 +165,7 @@ class Outputs:
 
 
 def sources(present: Outputs, target: Outputs) -> Index:
-    """Return for each row of `target` the index of an equal or near row of `present`; -1 if no row is near.
+    """Return for each row of `target` the index of an equal or near row of `present`; -1 if there is no such row.
 
     Row p of `present` is preferred for row p of `target`. Near rows differ only by rounding errors of the summation.
     """

@@ -4,7 +4,7 @@ Matrices are numpy arrays, PyTorch tensors or compressed matrices.
 
 The type of an array decides whether it holds codes or numbers. Codes: integers as wide as the format's container, raw
 bytes, and the format's own type (float16, the types of ``ml_dtypes``, int8; float32 for tf32, whose low bits the
-hardware drops). All other types hold numbers, which are rounded to the format, to nearest even.
+hardware drops). Arrays of all other types hold numbers, which are rounded to the format, to nearest even.
 """
 
 from dataclasses import dataclass, replace
@@ -90,7 +90,8 @@ class Factors:
     def interleaved(self, way: Way) -> "Factors":
         """Return the operands with their elements along K reordered as interleaved instructions read them.
 
-        Two instructions take `way.interleave` bits in turn; 32 bits of 16-bit elements, with a K of 16:
+        Two instructions take `way.interleave` bits in turn. The picture shows 32 bits, elements of 16 bits, and a K of
+        16:
 
             element       |  0  1 |  2  3 |  4  5 |  6  7 |  ...  | 28 29 | 30 31 |
             instruction   |   0   |   1   |   0   |   1   |  ...  |   0   |   1   |
@@ -132,10 +133,10 @@ def as_array(name: str, value: Any) -> NDArray:
 
 
 def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | Compressed:
-    """Return a factor as an array as by :func:`as_array`; a compressed matrix is returned unchanged.
+    """Convert a factor to an array as :func:`as_array` does; return a compressed matrix unchanged.
 
     The factor may also be a ``torch.sparse.SparseSemiStructuredTensor``. With `transposed`, K is the first axis of the
-    factor, and a tensor must be compressed along it. For errors see :func:`sptc.tensors.pytorch.compressed_of`.
+    factor, and a tensor must be compressed along K. For errors see :func:`sptc.tensors.pytorch.compressed_of`.
     """
     if isinstance(value, Compressed):
         return value
@@ -161,7 +162,7 @@ def _codes(array: NDArray, fmt: Format) -> NDArray | None:
     container = container_type(fmt)
     if own_format(array) == fmt.name:
         is_code = True
-    elif fmt.is_integer:  # A signed array holds numbers, an unsigned array holds codes.
+    elif fmt.is_integer:  # An array of signed integers holds numbers, an array of unsigned integers holds codes.
         is_code = array.dtype == np.uint8
     else:
         is_code = array.dtype.kind in "iuV" and not is_extension(array.dtype)
@@ -226,7 +227,7 @@ def check_matrix(name: str, array: NDArray, nan: str) -> None:
 
 
 def converted(value: Any, fmt: Format, conversion: str) -> Any:
-    """Return a factor with f32 numbers rounded to tf32, as some kernels do in front of the instruction.
+    """Return a factor with f32 numbers rounded to tf32, as some kernels do before the instruction.
 
     A factor is returned unchanged unless `fmt` is tf32 and the factor holds float32 or codes of 32 bits; `conversion`
     is one of :data:`~sptc.gemm.ways.CONVERSIONS`. Source: PTX ISA, ``cvt.rna.tf32.f32`` and ``cvt.rn.tf32.f32``. A NaN
@@ -256,7 +257,7 @@ def dense_codes(name: str, array: NDArray, fmt: Format, nan: str = "error") -> N
     """Return the codes of a matrix, rounded to a format if the matrix holds numbers; `name` is for messages.
 
     `nan` is the policy for NaN, one of :data:`sptc.tensors.quantise.NAN_POLICIES`. Raise an `OperandError` if the shape
-    or type is wrong, the policy refuses a NaN, or a number is not an integer of an integer format.
+    or type is wrong, the policy refuses a NaN, or a number for an integer format is not an integer in its range.
     """
     check_matrix(name, array, nan)
     codes = _codes(array, fmt)
@@ -285,7 +286,7 @@ def sparse_codes(
     if isinstance(value, Compressed):
         if granularity is None or value.granularity != granularity:
             expected = f"a matrix compressed to {granularity.name}" if granularity else "a dense matrix"
-            raise OperandError(f"{i} needs {expected}, not one compressed to {value.granularity.name}")
+            raise OperandError(f"{i} needs {expected}, not a matrix compressed to {value.granularity.name}")
         assert i.rule
         check_nibbles(value, i.rule.name)
         return Sparse(dense_codes(name, value.stored, i.a, nan), value.nibbles, value.shape[1])
@@ -315,7 +316,7 @@ def sparse_codes(
 
 
 def _magnitudes(codes: NDArray, fmt: Format) -> NDArray:
-    """Return integers that sort like the magnitudes that the codes represent; zero gives 0."""
+    """Return integers that sort like the magnitudes of the codes' values; the integer for a value of zero is 0."""
     if fmt.is_integer:
         numbers = codes.astype(np.int64)
         return np.abs(numbers - ((numbers >> fmt.bits - 1 & fmt.signed) << fmt.bits)).astype(np.int32)
@@ -337,7 +338,7 @@ def factors(
     scales are missing.
     """
     if i.scale_size and scales is None:
-        raise InstructionError(f"{i} has block scales, which are missing")
+        raise InstructionError(f"{i} needs block scales, but none are given")
     if a.k != len(b):
         raise OperandError(f"A has {a.k} columns and B {len(b)} rows: they have no common K")
     count = -(-a.k // i.k)
@@ -388,19 +389,19 @@ def exact_product(factors: Factors) -> NDArray[np.float64]:
 
 
 def in_containers(codes: NDArray, i: Instruction, fmt: Format) -> NDArray:
-    """Place codes of A or B in the containers of an instruction; the other bits of a container are zero."""
+    """Place codes of A or B in the element containers (8, 16 or 32 bits) of an instruction; other bits are zero."""
     return codes.astype(CONTAINERS[max(8, i.container_bits)]) << (i.low_bit(fmt) - fmt.ignored_low_bits)
 
 
 def out_of_containers(codes: NDArray, i: Instruction, fmt: Format) -> NDArray:
-    """Extract codes of A or B from the containers of an instruction, the inverse of :func:`in_containers`."""
+    """Extract codes of A or B from the element containers of an instruction, the inverse of :func:`in_containers`."""
     return codes >> (i.low_bit(fmt) - fmt.ignored_low_bits) & codes.dtype.type((1 << fmt.container_bits) - 1)
 
 
 def typed(codes: NDArray, fmt: Format) -> NDArray:
-    """Return codes as an array in the type of numpy or ``ml_dtypes`` of their format.
+    """Return codes of a format as an array in the numpy or ``ml_dtypes`` type of this format.
 
-    Raise a `FileError` if the type is one of ``ml_dtypes``, which is not installed.
+    Raise a `FileError` if the type is a type of ``ml_dtypes``, and this package is not installed.
     """
     return np.ascontiguousarray(codes).view(named_dtype(TYPE_OF[fmt.name]))
 
@@ -409,5 +410,5 @@ def accumulator_codes(c: NDArray, i: Instruction) -> NDArray:
     """Return the codes of an accumulator from numbers or codes of its type; raise an `OperandError` for other types."""
     own, container = np.dtype(TYPE_OF[i.c.name]), CONTAINERS[i.c.bits]
     if c.dtype not in (own, container):
-        raise OperandError(f"c must be {i.c.name}, {own} or codes in {container}, not {c.dtype}")
+        raise OperandError(f"c must hold {i.c.name}, as {own} or as codes in {container}, not {c.dtype}")
     return np.ascontiguousarray(c).view(container)

@@ -1,4 +1,4 @@
-"""Tiles in shared memory that are written in one layout and read in another, as permutations of their elements.
+"""Tiles in shared memory that are written in one layout and read in another, as permutations of tile elements.
 
 The elements of a tile are contiguous along K (K-major), or along M or N (MN-major). A layout maps each unit of 16 bytes
 to an address. If the reader assumes another layout than the writer, the reader computes another address for a unit, and
@@ -39,7 +39,7 @@ class Misreading:
 
 
 def misreadings(rows: int, width: int, bits: int) -> Iterator[Misreading]:
-    """Yield the ways in which kernels misread a matrix, with elements of `bits` bits and contiguous rows in memory."""
+    """Yield tiles as kernels misread them; the elements have `bits` bits, and the rows are contiguous in memory."""
     seen: set[tuple[int, int, bytes]] = set()
     kinds = _swizzles(width, bits), _majors(rows, width), _cores(rows, width, bits), _descriptors(rows, width, bits)
     for misreading in chain.from_iterable(kinds):

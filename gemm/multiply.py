@@ -65,7 +65,7 @@ def gemm(
     nan: str = "error",
     numerics: Numerics | None = None,
 ) -> NDArray:
-    """Multiply a structured-sparse matrix by a dense one with the same bits as a kernel with a known way of summation.
+    """Multiply a structured-sparse by a dense matrix, with the same bits as a kernel with a known way of summation.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def gemm(
         Format of both factors, or the formats of A and B with a comma between them, such as ``"e4m3,e5m2"`` (default:
         those of the instruction, or of the array types).
     instruction : str, optional
-        Instruction in PTX syntax (default: the one that a library would use, see
+        Instruction in PTX syntax (default: the instruction that a library would use, see
         :func:`sptc.gemm.choice.instructions_for`).
     arch, backend : str
         Architecture whose numerics apply, and back end that computes; ``native`` is the fastest.
@@ -98,8 +98,8 @@ def gemm(
     block_scale_a, block_scale_b : array or tensor, shape (..., M, blocks) and (..., N, blocks), optional
         Block scales along K: codes in ``float8_e8m0fnu`` or ``float8_e4m3fn`` of ``ml_dtypes`` or in uint8, or their
         values as floats. `a` and `b` are the elements without their scales. The number of scales decides the
-        instruction: a sparse one has one scale per 64 or 32 elements along K, a dense one per 32 or 16. For a vector
-        `b`, `block_scale_b` has shape (blocks,).
+        instruction: a sparse instruction has one scale per 64 or 32 elements along K, a dense instruction per 32 or 16.
+        For a vector `b`, `block_scale_b` has shape (blocks,).
     group_scale_a, group_scale_b : array or tensor, shape (M, groups) and (groups, N), optional
         Group scales along K, applied to promoted partial sums, see :mod:`sptc.gemm.group_scales`. M and N may also be
         the numbers of blocks of 128 rows or columns, or 1 if all rows or columns share the scales. A group has 128
@@ -109,7 +109,7 @@ def gemm(
         Prune the sparse factor to its largest magnitudes first, as ``sptc compress --prune`` does. A dense instruction
         is refused.
     nan : str
-        Conversion of a NaN in the factors: ``error``, ``keep`` or ``zero``.
+        Policy for a NaN in the factors: ``error`` (raise an error), ``keep`` or ``zero`` (replace the NaN by 0).
     numerics : Numerics, optional
         Other numerics of the instruction than those of `arch`, see :func:`sptc.numerics`; for ``golden``
         and ``native``.
@@ -180,11 +180,11 @@ def _broadcast(left: NDArray | Compressed, right: NDArray | Compressed) -> tuple
     shapes = [() if isinstance(array, Compressed) else array.shape[:-2] for array in (left, right)]
     for name, array in (("a", left), ("b", right)):
         if len(array.shape) < 2 or 0 in array.shape:
-            raise OperandError(f"{name} must be a matrix, or a batch of them, not of shape {array.shape}")
+            raise OperandError(f"{name} must be a matrix or a batch of matrices, not of shape {array.shape}")
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        raise OperandError(f"the batches of a {shapes[0]} and b {shapes[1]} do not broadcast") from None
+        raise OperandError(f"the batch shapes {shapes[0]} of a and {shapes[1]} of b do not broadcast") from None
 
 
 def _each(

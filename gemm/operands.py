@@ -59,11 +59,11 @@ class ProductRequest:
     """Two matrices to multiply, and the options of the product."""
 
     way: Way
-    #: Sources of the two matrices; `b` may be a vector.
+    #: Files of the two matrices; `b` may be a vector.
     a: Source
     b: Source
     prune: bool = False  #: Whether A is pruned to its largest magnitudes; otherwise A must already be sparse
-    producer: str = "pytorch"  #: Software whose metadata is imitated for chunks with fewer non-zeros than stored values
+    producer: str = "pytorch"  #: Software whose metadata is used for chunks with fewer non-zeros than stored values
     nan: str = "error"  #: Policy for NaN elements, one of :data:`sptc.tensors.quantise.NAN_POLICIES`
     rows: int | None = None  #: Number of rows of A to use, starting at the first row; None for all rows
     #: Options of the product, as in :class:`~sptc.gemm.product.Problem`.
@@ -131,7 +131,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     sums, scale = _operands(left, right, names, i, request, progress, given_scales)
     sums = replace(sums, groups=groups).interleaved(way)
     check_way(way, sums)
-    oriented(way, (all_rows, n), epilogue, start)  # raises an error if C, bias or scales have wrong shapes
+    oriented(way, (all_rows, n), epilogue, start)  # this call raises an error if C, bias or scales have wrong shapes
     try:
         save_factors(folder, sums)
         if request.dense:
@@ -142,7 +142,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
         size = (m,) if vector else (m, n)
         np.lib.format.open_memmap(folder / "d.npy", "w+", _TYPES.get(way.result, np.uint8), size).flush()
     except OSError as error:
-        raise FileError(f"{folder} cannot hold the operands ({error.strerror})") from None
+        raise FileError(f"the operands cannot be written to {folder} ({error.strerror})") from None
     return Problem(
         folder=str(folder), way=way, shape=(m, n, k), all_rows=all_rows, a=a, b=b, scale=scale,
         backends=request.backends, dense=request.dense, alpha=epilogue.alpha, beta=epilogue.beta, relu=epilogue.relu,
@@ -162,7 +162,7 @@ def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoi
 
 
 def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format) -> Source:
-    """Return the file of a matrix if it can be memory-mapped; otherwise write and return a file that can be."""
+    """Return the file of a matrix if it can be memory-mapped; else write and return a file that can be mapped."""
     if isinstance(factor, np.ndarray):
         if Path(source.path).suffix in _MAPPED:
             return source
@@ -172,7 +172,7 @@ def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format
         if holds_codes(values.stored, fmt):
             values = replace(values, stored=exact_values(values.stored, fmt))
         factor = expand(values)
-    # .npy files cannot hold types of ml_dtypes. float32 holds all of their values.
+    # .npy files cannot hold types of ml_dtypes. float32 represents all values of these types.
     np.save(path, factor.astype(np.float32) if is_extension(factor.dtype) else factor)
     return Source(str(path), None, transposed)
 
@@ -208,7 +208,7 @@ def _operands(
                 numbers = np.pad(numbers, ((0, 0), (0, missing)))
             sparse = sparsify(numbers, i.granularity, prune=request.prune, producer=request.producer, progress=progress)
         stored = sparse if isinstance(sparse, np.ndarray) else sparse.stored
-        # A scale spans i.span logical elements, of which a sparse A stores half.
+        # A scale is for `i.span` logical elements, of which a sparse A stores half.
         block = i.span and i.span * i.stored_k // i.k
         codes, own, scales = _quantised(stored, i.a, i, request.nan, block, progress)
         scale *= own
@@ -229,16 +229,16 @@ def _save_dense(
 ) -> None:
     i = request.way.parsed
     if not isinstance(left, np.ndarray):
-        raise OperandError(f"{names[0]} is compressed: there is no dense product to compare with")
+        raise OperandError(f"{names[0]} is compressed, so no dense product can be computed for a comparison")
     if not i.sparse:
-        raise OperandError(f"{i} is dense: there is no other dense product to compare with")
+        raise OperandError(f"{i} is dense, so no other dense product can be computed for a comparison")
     dense_factors, scale = _operands(left, right, names, dense_instruction(i), replace(request, prune=False), None)
     save_factors(folder, dense_factors, "dense_")
     np.save(folder / "dense_scale.npy", np.float64(scale))
 
 
 def _stored(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[np.uint8] | None]:
-    """Return a matrix, its scale and block scales. Dequantise the matrix if the instruction has other formats."""
+    """Return a compressed matrix, its scale and block scales; dequantise it if the instruction has other formats."""
     quantised, block = left.quantised, i.span and i.span * i.stored_k // i.k
     if quantised is None:
         return left.compressed, 1.0, None
@@ -248,7 +248,7 @@ def _stored(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArra
 
 
 def _takes_scales(array: NDArray, fmt: Format, i: Instruction) -> bool:
-    """Return whether numbers need scales: for block scales, or because an integer format cannot represent them."""
+    """Return whether numbers need scales: the instruction has block scales, or the integer format cannot hold them."""
     if i.scale_size:
         return True
     if not fmt.is_integer or array.dtype.kind in "iu" or array.ndim != 2:
@@ -304,13 +304,13 @@ def output_operands(
     check_matrix("b", b, "keep")
     for name, number, count in (("row", row, a.shape[0]), ("column", column, b.shape[1])):
         if not number < count:
-            raise OperandError(f"{name} must be 0 to {count - 1}, an index of the product, not {number}")
+            raise OperandError(f"{name} must be 0 to {count - 1}, a {name} of the product, not {number}")
     rows = slice(row, row + 1)
     one = a[rows] if isinstance(a, np.ndarray) else a
     try:
         stored = sparse_codes("a", one, i, prune=prune, nan="keep")
     except Error as error:
-        raise OperandError(f"row {row} of a, taken alone: {error}") from None
+        raise OperandError(f"row {row} of a, as a matrix of one row: {error}") from None
     right = dense_codes("b", np.ascontiguousarray(b[:, column : column + 1]), i.b, "keep")
     operands = factors(stored, right, i)
     if not isinstance(a, np.ndarray):
@@ -331,5 +331,5 @@ def _accumulator(c: NDArray, fmt: Format, place: tuple[int, int]) -> NDArray:
     element = c[row : row + 1, column : column + 1]
     converted = element.astype(_TYPES[fmt.name])
     if fmt.is_integer and (converted != element).any():
-        raise OperandError(f"c holds {element.item()} at row {row}, column {column}, beyond 32 bits")
+        raise OperandError(f"c holds {element.item()} at row {row}, column {column}, which exceeds 32 bits")
     return converted

@@ -39,9 +39,10 @@ def chosen(
 ) -> Instruction:
     """Return the instruction that the caller names, or else the default instruction for an element format.
 
-    `fmt` is in the order of the instruction's factors. With `instruction`, it may be None; see
+    `fmt` names the formats in the order of the instruction's factors. With `instruction`, `fmt` may be None; see
     :func:`sptc.gemm.choice.instructions_for`. Raise an `InstructionError` or `OperandError` if there is no such
-    instruction, the architecture lacks it, it contradicts another argument, or it cannot be chained along K.
+    instruction, or if the instruction is not in the architecture, contradicts another argument, or cannot be chained
+    along K.
     """
     if instruction is None:
         assert fmt
@@ -57,7 +58,7 @@ def chosen(
     if scales and not (i.scale_format and i.scale_format.name == scales):
         raise OperandError(f"{i} has no block scales of {scales}")
     if i.c is not i.d:
-        raise OperandError(f"{i}: accumulator {i.c.name} and result {i.d.name} differ, so it cannot be chained along K")
+        raise OperandError(f"{i} cannot be chained along K: accumulator {i.c.name} and result {i.d.name} differ")
     return i
 
 
@@ -105,7 +106,7 @@ def way_of(
         result = result or ("s32" if i.d.is_integer else "f32")
         return Way(instruction=str(i), arch=same_numerics(arch), result=result, **words)
     if instruction or accumulate or any(value != _WORDS[name] for name, value in words.items()):
-        raise OperandError("give either a way of summation, or instruction, accumulate and attributes")
+        raise OperandError("give either the argument way, or instruction, accumulate and attributes of a way")
     chosen(fmt, way.instruction, way.arch, scales=scales)
     return replace(way, result=result) if result else way
 
@@ -129,8 +130,8 @@ def read_way(path: Path) -> Way:
 def format_of(left: NDArray | Compressed, right: NDArray | Compressed) -> str | None:
     """Return the format that the element types of both factors imply; None if the types imply no format.
 
-    Two formats that instructions multiply with each other are returned with a comma between them. Of two other formats,
-    the first is returned, and the elements of the second factor are rounded to this format.
+    Two formats that one instruction can multiply are returned with a comma between them. Of any other two formats, the
+    first is returned, and the elements of the second factor are rounded to this format.
     """
     names = [own_format(array.stored if isinstance(array, Compressed) else array) for array in (left, right)]
     # A uint8 array may hold numbers of type u8, or codes of any narrow format.
@@ -151,11 +152,11 @@ def grouped(
 ) -> tuple[GroupScales | None, Epilogue]:
     """Return the group scales given by the caller, or None, and the epilogue without group scales.
 
-    The scales have the shapes (M, groups) and (groups, N); one scale may serve 128 rows or columns, or all of them.
-    The scales of the epilogue are group scales if they have these shapes, for groups of 128 elements or of a promoted
-    chain of `way`, and do not broadcast to the product of `shape`. `way` is None if it is not known. Raise an
-    `OperandError` if only one factor has group scales, a shape or type does not fit, or there is an initial accumulator
-    `start`, which group scales would multiply.
+    The scales have the shapes (M, groups) and (groups, N); one scale may serve 128 rows (columns) or all rows
+    (columns). The scales of the epilogue are group scales if they have these shapes, for groups of 128 elements or of a
+    promoted chain of `way`, and do not broadcast to the product of `shape`. `way` is None if the way of summation is
+    not known. Raise an `OperandError` if only one factor has group scales, a shape or type does not fit, or there is an
+    initial accumulator `start`, which group scales would multiply.
     """
     a = None if group_scale_a is None else _floats("group_scale_a", group_scale_a)
     b = None if group_scale_b is None else _floats("group_scale_b", group_scale_b)
@@ -167,7 +168,7 @@ def grouped(
         epilogue = replace(epilogue, scale_a=None, scale_b=None)
     if a is None or b is None:
         missing = "a" if a is None else "b"
-        raise OperandError(f"group_scale_{missing} is missing: both factors have group scales, or none")
+        raise OperandError(f"group_scale_{missing} is missing: give group scales of both factors or of neither")
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or not len(b):
         raise OperandError(
             f"group_scale_a must be of shape (M, groups along K) and group_scale_b of (groups, N), not {a.shape} and "
@@ -199,13 +200,13 @@ def _length(k: int, groups: int, chain: int) -> int:
 
 
 def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> NDArray[np.float32]:
-    """Return scales of each row of A (column of B), shape (rows or columns, groups); (1, groups) if all share them."""
+    """Return scales of all rows of A (columns of B), shape (rows or columns, groups); (1, groups) if shared."""
     if len(scales) in (1, lines):
         return scales
     if len(scales) != -(-lines // _BLOCK):
         raise OperandError(
-            f"{name} must have one scale for each of {lines} {noun}, one for each {_BLOCK} {noun}, or a single one, "
-            f"not {len(scales)}"
+            f"{name} must have one scale for each of {lines} {noun}, one for each {_BLOCK} {noun}, or a single scale, "
+            f"not {len(scales)} scales"
         )
     return scales.repeat(_BLOCK, axis=0)[:lines]
 
@@ -255,7 +256,7 @@ def check_types(way: Way | None, texts: Mapping[str, object], flags: Mapping[str
 
 
 def along_m(addend: NDArray) -> NDArray:
-    """Return an addend of a matrix-vector product, whose only axis has length M, as a column."""
+    """Return an addend of a matrix-vector product as a column, if the addend is a vector of length M."""
     return addend[:, None] if addend.ndim == 1 else addend
 
 
@@ -278,7 +279,7 @@ def oriented(
 
 
 def exchanged(way: Way, left: Any, right: Any) -> tuple[Any, NDArray, tuple[str, str]]:
-    """Return the sparse and the dense factor with their names; they are exchanged if the way of summation requires it.
+    """Return the sparse and the dense factor with their names, exchanged if the way of summation exchanges A and B.
 
     Raise an `OperandError` if the dense factor is compressed.
     """
@@ -296,7 +297,7 @@ def _floats(name: str, value: Any) -> NDArray[np.float32]:
     array = np.asarray(value) if isinstance(value, (int, float, np.generic)) else as_array(name, value)
     if array.dtype.kind not in "fiu" and not is_extension(array.dtype):
         raise OperandError(f"{name} must hold numbers, not {array.dtype}")
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # invalid: conversion of a signalling NaN
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # invalid: a signalling NaN is converted
         values, exact = array.astype(np.float32), array.astype(np.float64)
     lost = np.isfinite(exact) & ~np.isfinite(values) | (exact != 0) & (values == 0)
     if lost.any():

@@ -62,16 +62,16 @@ def pack(
         PTX opcode with its qualifiers, or words that name it, as for :func:`sptc.evidence`; for ``tcgen05`` followed by
         shape and types in brackets, e.g. ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``.
     a : array, tensor or Compressed, shape (..., m, K), or with `nibbles` (..., m, stored K)
-        A of one instruction: a structured-sparse matrix with its zeros, or with `nibbles` its stored values. Arrays
-        hold numbers or codes, as for :func:`sptc.gemm`. Numbers are rounded to the format; NaN are kept.
+        Matrix A of one instruction: a structured-sparse matrix with its zeros, or with `nibbles` its stored values.
+        Arrays hold numbers or codes, as for :func:`sptc.gemm`. Numbers are rounded to the format; a NaN remains a NaN.
     b : array or tensor, shape (..., K, n)
-        B.
+        Matrix B of one instruction.
     c : array or tensor, shape (..., m, n), optional
         Accumulator, numbers of its type or codes (default: zero). Leading axes are a batch.
     nibbles : ndarray of uint8, shape (..., m, chunks), optional
-        Metadata of stored values.
+        Metadata of A, if `a` holds only the stored values of A.
     scale_a, scale_b : ndarray of uint8, shape (..., m, scales) and (..., n, scales), optional
-        Codes of block scales, required for block-scaled kinds; for ``mma`` also (codes, byte id, thread id).
+        Codes of block scales, required for block-scaled kinds; for ``mma`` also a tuple (codes, byte id, thread id).
     selector : int
         Sparsity selector.
     a_from : str, optional
@@ -84,9 +84,10 @@ def pack(
     Returns
     -------
     dict of str to object
-        Arguments of :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, for ``sptc.mma(**held)``.
-        Operands in memory are K-major and consecutive. Bits that the instruction does not read are zero. For
-        ``tcgen05``, `instruction` is the opcode without shape and types, which are in the descriptor `idesc`.
+        Keyword arguments of :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, such as for
+        ``sptc.mma(**sptc.pack(...))``. Operands in memory are K-major and consecutive. Bits that the instruction does
+        not read are zero. For ``tcgen05``, `instruction` is the opcode without shape and types, which are in the
+        descriptor `idesc`.
 
     Raises
     ------
@@ -237,7 +238,7 @@ def _check_nibbles(i: Instruction, nibbles: NDArray[np.uint8], stored: NDArray, 
 
 
 def _checked_scale(name: str, value: Any, i: Instruction) -> tuple[NDArray[np.uint8], int, int] | None:
-    """Return codes of block scales, with byte id and thread id for ``mma``; None without block scales."""
+    """Return codes, byte id and thread id of block scales, the ids only for ``mma``; None without block scales."""
     if i.scale_size is None:
         if value is not None:
             raise OperandError(f"{i} has no block scales and takes no {name}")

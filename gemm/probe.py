@@ -1,4 +1,4 @@
-"""Generate matrices (a probe) for a kernel: a few outputs of their product identify the kernel's way of summation."""
+"""Generate matrices (a probe) for a kernel: a few outputs of the product identify the kernel's way of summation."""
 
 from dataclasses import dataclass
 from itertools import combinations, islice
@@ -23,7 +23,7 @@ from .ways import Way
 
 __all__ = ["Probe", "probe", "write_probe"]
 
-#: Maximum number of ways of summation that are compared, and number of rows and columns of the compared outputs.
+#: Maximum number of ways of summation that are compared, and numbers of rows and of columns of the compared outputs.
 _WAYS, _ROWS, _COLUMNS = 40, 8, 32
 #: Distributions of the random factors: the range of exponents around zero, and whether the second half of K cancels the
 #: first, so that mainly rounding errors remain.
@@ -35,7 +35,7 @@ _TYPES = {"f16": "float16", "tf32": "float32", "s8": "int8"}
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Factors that distinguish ways of summation by their products, and the number of ways they distinguish."""
+    """Two matrices whose product differs between ways of summation, and the number of ways that they distinguish."""
 
     #: Codes of the factors, shapes (M, K) and (K, N); A is structured-sparse.
     a: NDArray
@@ -119,7 +119,7 @@ def _drawn(
 
 
 def write_probe(folder: Path, drawn: Probe) -> dict[str, Any]:
-    """Write the factors as ``a.npy`` and ``b.npy`` into a folder, and return a description as JSON values.
+    """Write the matrices of a probe as ``a.npy`` and ``b.npy`` into a folder; return a description as JSON values.
 
     The elements are written as numbers if numpy has their type, else as codes. Raise a `FileError` if writing fails.
     """

@@ -36,7 +36,7 @@ __all__ = [
 _OPERANDS = ("a", "b", "nibbles", "scale_a", "scale_b")
 _ADDED, _GROUPS = ("c", "bias", "scale_a", "scale_b"), ("group_scale_a", "group_scale_b")
 #: Names of the array files of a product: operands of the instruction, and of the dense instruction; addends of the
-#: sums; the caller's matrices, if their own files cannot be mapped; and the result.
+#: sums; the caller's matrices, if the files of the caller cannot be mapped; and the result.
 ARRAYS = (
     *(f"{kind}{name}" for kind in ("", "dense_") for name in _OPERANDS), "dense_scale",
     *(f"epilogue_{name}" for name in _ADDED), "start", "given_a", "given_b", *_GROUPS, "d",
@@ -61,7 +61,7 @@ class Problem:
     way: Way
     shape: tuple[int, int, int]  #: Sizes M, N and K of the product
     all_rows: int  #: Number of rows of the caller's A. M may be smaller: only the first M rows are multiplied.
-    #: Sources of the matrices as the caller gave them, without compression.
+    #: Files of the matrices as the caller gave them, without compression.
     a: Source
     b: Source
     scale: float  #: Scale factor of the sums: the product of the scale of A and the scale of B
@@ -78,7 +78,7 @@ class Problem:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Number of rows and columns of the sums, which are the product's transpose if the factors are exchanged."""
+        """Numbers of rows and columns of the sums, which are the product's transpose if the factors are exchanged."""
         m, n, _ = self.shape
         return (n, m) if self.way.swapped else (m, n)
 
@@ -112,7 +112,7 @@ class Problem:
         return None if a is None or b is None else GroupScales(a, b, self.group_length)
 
     def backend(self, name: str, i: Instruction) -> Backend:
-        """Return the back end with a given name, with the numerics of the problem for an instruction."""
+        """Return the back end with a given name, which computes with the numerics of the problem for an instruction."""
         changed = numerics(i, self.way.arch).replace(**self.numerics) if self.numerics else None
         return with_numerics(backend(name), changed, i, self.way.arch)
 
@@ -126,12 +126,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of results relative to a product in float64."""
+    """Errors of the results of a matrix product, relative to the product in float64."""
 
     #: Largest magnitude of the finite errors, and sum of their magnitudes.
     largest: float
     total: float
-    #: Largest magnitude and sum of magnitudes of the float64 product.
+    #: Largest magnitude, and sum of magnitudes, of the elements of the float64 product.
     largest_reference: float
     total_reference: float
     #: Number of outputs per power of ten of the relative error, see :data:`DECADES`; exact outputs first.
@@ -139,7 +139,7 @@ class Errors:
 
     @classmethod
     def of(cls, values: NDArray[np.float64], reference: NDArray[np.float64]) -> "Errors":
-        """Return the errors of values relative to a reference."""
+        """Return the errors of results (`values`) relative to a float64 product (`reference`)."""
         finite = np.isfinite(values) & np.isfinite(reference)
         magnitude = np.abs(reference[finite])
         error = np.abs(values[finite] - reference[finite])
@@ -171,9 +171,9 @@ class Block:
 
     index: int
     outputs: int  #: Number of outputs in the block
-    mismatches: int  #: Number of outputs for which another back end gives other bits than the first
-    #: First mismatch between back ends: name of the other back end, row, column, its code, and the code of the first
-    #: back end.
+    mismatches: int  #: Number of outputs for which another back end gives other bits than the first back end
+    #: First mismatch between back ends: name of the other back end, row, column, code of the other back end, and code
+    #: of the first back end.
     first: tuple[str, int, int, int, int] | None
     #: ``arithmetic``: errors against the float64 product of the quantised and pruned operands. ``whole``: errors
     #: against the float64 product of the matrices as given. ``dense``: errors of the dense instruction against the
@@ -286,8 +286,8 @@ def _errors(
         if problem.dense:
             scale = problem.array("dense_scale")
             assert scale is not None
-            # A dense instruction has half the K of the sparse one. Twice the number of instructions gives slices and
-            # chains of the same elements.
+            # A dense instruction has half the K of the sparse instruction. Twice as many dense instructions per K tile
+            # and per chain give slices and chains of the same elements.
             dense_way = replace(way, tile=2 * way.tile, promote=2 * way.promote)
             of_dense = problem.factors(dense_instruction(i), "dense_").take(*part)
             golden = problem.backend("golden", of_dense.instruction)
@@ -312,8 +312,8 @@ def _given(problem: Problem, factors: Factors, rows: slice, columns: slice) -> N
 def plot_errors(errors: Mapping[str, Errors], path: Path) -> None:
     """Draw a histogram of relative errors as an SVG file: the share of outputs in each power of ten.
 
-    The errors have the names of :class:`~sptc.gemm.product.Block`. Raise a `BackendError` if matplotlib is not
-    installed, and a `FileError` if the file cannot be written.
+    The keys of `errors` are those of :attr:`~sptc.gemm.product.Block.errors`. Raise a `BackendError` if matplotlib is
+    not installed, and a `FileError` if the file cannot be written.
     """
     places = np.arange(len(DECADES) + 2)
     labels = ["exact", "less", *map(str, DECADES)]

@@ -29,10 +29,10 @@ from .ways import Way
 
 __all__ = ["Operands", "Search", "searched"]
 
-#: Candidates are tried on a sample of outputs with at most this number of multiplications, of rows and of columns.
+#: Maximum numbers of multiplications, of rows and of columns of the sample of outputs on which candidates are tried.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
-#: Number of rows and columns of the part of the sample on which candidates are tried first; and number of candidates
-#: that are always tried on the whole sample, so that a nearest way of summation is known.
+#: Numbers of rows and of columns of the part of the sample on which candidates are tried first; and number of
+#: candidates that are always tried on the whole sample, so that a nearest way of summation is known.
 _GLANCE_ROWS, _GLANCE_COLUMNS, _WHOLLY = 8, 16, 32
 #: Number of ways of summation that are compared on all outputs to find the next best or the nearest; and number of
 #: further ways that are tried on the sample for this comparison.
@@ -50,7 +50,7 @@ _ORDERED_OUTPUTS = 2048
 class Operands:
     """Factors of a product, which are converted to an instruction's operands when the instruction is first tried.
 
-    `left` and `right` are A and B as given, and `first` is the instruction that decides which factor is the sparse one.
+    `left` and `right` are A and B as given, and the instruction `first` decides which of the two factors is sparse.
     Raise an `OperandError` or `SparsityError` if the shapes do not match, or neither factor is as sparse as `first`
     needs.
     """
@@ -69,7 +69,7 @@ class Operands:
         self._scales: BlockScales | None = None
         self._groups: GroupScales | None = None
         self.shape, self.k = (left.shape[0], right.shape[1]), len(right)
-        self.swapped = False  #: Whether B is the structured-sparse factor instead of A.
+        self.swapped = False  #: Whether the structured-sparse factor is B, not A
         try:
             self._sparse_of(first, "")
         except SparsityError as error:
@@ -99,7 +99,7 @@ class Operands:
         return self._sparse[name]
 
     def _pruned(self) -> NDArray:
-        """Return the pruned A in the format of the sparse instructions, which a dense kernel may multiply, too."""
+        """Return the pruned A in the format of the sparse instructions; dense kernels may multiply this A, too."""
         sparse, granularity = self._sparse_of(self._first, ""), self._first.granularity
         assert sparse.nibbles is not None
         assert granularity
@@ -137,7 +137,7 @@ class Search:
     def __init__(self, operands: Operands, target: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
         self.operands, self.target = operands, target
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
-        #: Cached chain results of the sample of outputs, of the first part of the sample, and of a small product.
+        #: Cached chain results for the sample of outputs, for the first part of the sample, and for small products.
         self._kept: dict[tuple[int, str, str, str, int], Chains] = {}
         self._counts: dict[str, int] = {}
         rows, columns = target.shape
@@ -178,7 +178,7 @@ class Search:
     def sample(self, way: Way) -> int:
         """Return the number of sample outputs in which a way of summation differs from the given result.
 
-        If most outputs of a small part of the sample differ, their number in this part is returned, and not stored.
+        If most outputs of a small part of the sample differ, the number in this part is returned, and is not cached.
         """
         if way not in self.counts:
             self.tried += 1
@@ -204,7 +204,7 @@ class Search:
         return float(np.median(errors[finite])) if finite.any() else 0.0
 
     def nearest_ways(self) -> list[Way]:
-        """Return the tried ways, the nearest first; in search order if each differs in 80 % of the sample or more."""
+        """Return the tried ways, nearest first; in search order if even the best differs in >= 80 % of the sample."""
         least, outputs = min(self.counts.values()), len(self._rows) * len(self._columns)
         return sorted(self.counts, key=self.counts.__getitem__) if least < 0.8 * outputs else [*self.counts]
 
@@ -217,7 +217,7 @@ class Search:
         return all(np.array_equal(self.codes(way, *part), self.target[part]) for part in self.parts(way))
 
     def miss(self, way: Way) -> Miss | None:
-        """Compare every output of a way of summation with the result; None if all outputs are equal."""
+        """Compare every output of a way of summation with the given result; return None if all outputs are equal."""
         total, first = 0, None
         for rows, columns in self.parts(way):
             computed, expected = self.codes(way, rows, columns), self.target[rows, columns]
@@ -268,8 +268,8 @@ def _at(shape: tuple[int, ...], where: tuple[NDArray, ...], array: NDArray[np.fl
 def _every_sum(way: Way, parts: list[NDArray]) -> NDArray:
     """Return the distinct sums of the slices over all orders of addition, shape (outputs, sums), padded with NaN.
 
-    A set of slices has few distinct sums because of rounding. The sums of each set are therefore listed once, for all
-    orders that lead to them.
+    A set of slices has few distinct sums because of rounding. The distinct sums of each set are therefore listed once,
+    for all orders of addition.
     """
     every = range(len(parts))
     sums: dict[tuple[int, ...], NDArray] = {(number,): parts[number][:, None] for number in every}
@@ -284,7 +284,7 @@ def _every_sum(way: Way, parts: list[NDArray]) -> NDArray:
 
 
 def _distinct(values: NDArray) -> NDArray:
-    """Return the distinct values of each row, padded with NaN."""
+    """Return the distinct values of each row of an array, padded with NaN."""
     ordered = np.sort(values, axis=1)
     ordered[:, 1:][ordered[:, 1:] == ordered[:, :-1]] = np.nan
     ordered = np.sort(ordered, axis=1)
@@ -300,12 +300,12 @@ def searched(
     group: int = 0,
     workers: int | None = None,
 ) -> Identification:
-    """Try ways of summation until one is exact, then find the next best. If none is, find the nearest and a fault.
+    """Search for the exact way of summation and the next best way; else for the nearest way and a fault of the kernel.
 
     For `families`, `plain`, `variants` and `group` see :func:`sptc.gemm.candidates.candidates`, for `workers`
-    :func:`sptc.gemm.candidates.streams`; stream-K is not searched with group scales. `problem` returns the result as a
-    problem whose fault is searched, with the ways tried so far. Raise an `OperandError` if no chain of the instructions
-    ends with each scale group.
+    :func:`sptc.gemm.candidates.streams`; stream-K is not searched with group scales. `problem` returns the input of the
+    search for a fault, with the ways tried so far. Raise an `OperandError` if no chain of the instructions ends with
+    each scale group.
     """
     expressions = Expressions(search.instructions, search.target.shape)
     every = candidates(families, plain, expressions, variants, group)

@@ -29,7 +29,7 @@ KINDS = (
     "outputs in other places", "operand read from other places", "metadata", "slice of K", "accumulator", "scale", "C",
     "bias", "type", "rounding of operands", "rounding of the result", "special values",
 )  # fmt: skip
-#: Number of rows and columns of the sample of outputs on which faults are tried.
+#: Numbers of rows and of columns of the sample of outputs on which faults are tried.
 PROBE = (6, 8)
 #: Minimum number of wrong outputs that a fault must explain.
 LEAST = 2
@@ -37,7 +37,7 @@ LEAST = 2
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Setting:
-    """Operands and epilogue of the product that a kernel computes: the caller's product, or its transpose."""
+    """Operands and epilogue of the product that a kernel computes: the caller's product, or the transpose of it."""
 
     a: NDArray  #: Codes of A, shape (M, stored K)
     nibbles: NDArray[np.uint8] | None  #: Metadata, shape (M, chunks); None for a dense A
@@ -48,10 +48,10 @@ class Setting:
     groups: GroupScales | None = None  #: Group scales; None if there are none
     epilogue: Epilogue
     computes: Backend  #: Back end that computes the sums of the product
-    finish: Finish | None = None  #: Function that stores results (default: rounding by the way of summation)
+    finish: Finish | None = None  #: Function that converts results (default: rounding by the way of summation)
     start: NDArray | None = None  #: Codes of the initial accumulator, shape (M, N) (default: zero)
-    #: Whether the left operand is the caller's B. Fields `a` and `scale_a` of `groups` and `epilogue` hold scales of
-    #: the caller's A.
+    #: Whether the left operand is the caller's B. Even then, field `a` of `groups` and field `scale_a` of `epilogue`
+    #: hold scales of the caller's A.
     swapped: bool = False
     is_cleared: bool = True  #: Whether the accumulator is cleared after each promotion of a partial sum
 
@@ -90,7 +90,7 @@ class Setting:
         return a[:, : self.k]
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Setting":
-        """Return the setting for some rows and columns of the product, with all of K."""
+        """Return the operands and epilogue of some rows and columns of the product, with all of K."""
         return replace(
             self,
             a=self.a[rows],
@@ -115,7 +115,7 @@ class Setting:
         return value[int(inside)] if field == "scales" and inside else getattr(value, inside) if inside else value
 
     def with_parts(self, parts: Mapping[str, Any]) -> "Setting":
-        """Return the setting with replaced operands or arrays; the keys of `parts` are names as for :meth:`part`."""
+        """Return these operands and this epilogue with parts replaced; the keys of `parts` are as for :meth:`part`."""
         setting = self
         for name, value in parts.items():
             field, _, inside = name.partition(".")
@@ -129,7 +129,7 @@ class Setting:
         return setting
 
     def in_blocks(self, unit: int) -> "Setting":
-        """Return the setting with K padded with zeros to a multiple of `unit`."""
+        """Return the operands and epilogue with K padded with zeros to a multiple of `unit`."""
         missing = -self.k % unit
         if not missing:
             return self
@@ -148,8 +148,9 @@ class Setting:
     def with_blocks(self, unit: int, index: Mapping[str, NDArray[np.intp]]) -> "Setting":
         """Return the operands of a kernel that reads other blocks of `unit` columns along K than intended.
 
-        `unit` is a multiple of a chunk. `index` holds for ``a`` (stored elements), ``nibbles``, ``b``, ``scales`` and
-        ``groups`` the block that replaces each block; -1 for a block of zeros. Other operands are not changed.
+        `unit` is a multiple of the length of a chunk. `index` holds, for some of the operands ``a`` (stored elements),
+        ``nibbles``, ``b``, ``scales`` and ``groups``, the number of the block that replaces each block; -1 for a block
+        of zeros. Operands that are not in `index` are not changed.
         """
         whole = self.in_blocks(unit)
         changed: dict[str, object] = {}
@@ -211,7 +212,7 @@ class Fault:
     kind: str  #: Kind of fault, one of :data:`sptc.gemm.setting.KINDS`
     text: str  #: Text that names the fault and completes "explained by: "
     setting: Setting  #: Operands, epilogue and result conversion with the fault
-    change_way: Callable[[Way], Way] | None = None  #: Function that changes the way of summation as the fault does
+    change_way: Callable[[Way], Way] | None = None  #: Function that changes a way of summation as the fault does
     bits: float = 0.0  #: Information content in bits of the parameters that were fitted to the result
 
 
@@ -219,8 +220,8 @@ class Fault:
 class Problem:
     """A result that no way of summation reproduces, with the data that the search for its fault needs."""
 
-    setting: Setting  #: Operands and epilogue, transposed if the kernel computes the transpose
-    target: NDArray  #: Codes of the result, transposed if the kernel computes the transpose
+    setting: Setting  #: Operands and epilogue, transposed if the kernel computes the transposed product
+    target: NDArray  #: Codes of the result, transposed if the kernel computes the transposed product
     ways: Sequence[Way]  #: Ways of summation that were tried, the nearest first
     instructions: Sequence[Instruction]
     #: Yields the operands with the caller's numbers rounded in another way, and a text for each rounding.
@@ -262,7 +263,7 @@ def chosen(differs: NDArray[np.bool_], rows: int, columns: int) -> tuple[NDArray
 
 
 def near(computed: NDArray[np.float64], values: NDArray[np.float64], every: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return a mask of numbers that are so near to given values that rounding can explain the difference."""
+    """Return a mask of computed numbers that are so near to given values that rounding can explain the difference."""
     finite = np.abs(every[np.isfinite(every)])
     typical = float(np.median(finite)) if finite.size else 0.0
     tolerance = np.maximum(np.abs(values) / 8, typical / 24)
@@ -270,7 +271,7 @@ def near(computed: NDArray[np.float64], values: NDArray[np.float64], every: NDAr
 
 
 def evidence(correct: NDArray, target: NDArray, fmt: Format) -> float:
-    """Return the evidence for a fault in bits: the sum of log2(1 + distance) between wrong and correct codes."""
+    """Return the evidence for a fault in bits: the sum over all outputs of log2(1 + distance of the two codes)."""
     sign = 1 << fmt.bits - 1
 
     def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers that sort like the values of the codes

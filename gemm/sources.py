@@ -17,7 +17,8 @@ from .tile_file import holds_tile, tile_matrix
 
 __all__ = ["Source", "read_factor"]
 
-#: Name of the operand that each option reads by default from a file with the operands of one instruction.
+#: Key: command option. Value: operand that the option reads by default if its file holds all operands of one
+#: instruction.
 _OPERANDS = {"--a-tensor": "a", "--b-tensor": "b", "--y-tensor": "y"}
 
 
@@ -43,9 +44,9 @@ class Source:
 def read_factor(path: Path, tensor: str | None = None, option: str = "a name") -> NDArray | Compressed:
     """Read an array from a file, or a compressed matrix without block scales that was written by ``sptc compress``.
 
-    The file is an ``.npy``, whose elements may be raw bytes, ``.npz``, ``.safetensors`` or ``.pt`` file. `tensor` names
-    the tensor if the file holds several, and `option` is the command option for it. Raise a `FileError` if the file
-    cannot be read, holds no such array, or has block scales.
+    The file is an ``.npz``, ``.safetensors`` or ``.pt`` file, or an ``.npy`` file, whose elements may be raw bytes.
+    `tensor` names the tensor if the file holds several, and `option` is the command option for the name. Raise a
+    `FileError` if the file cannot be read, holds no such array, or has block scales.
     """
     matrix = _read(path, tensor, option)
     if isinstance(matrix, Checkpoint):
@@ -68,7 +69,7 @@ def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
         if path.suffix == ".npz" and holds_tile(file.names):
             name = tensor or _OPERANDS.get(option)
             if name is None:
-                raise FileError(f"{path} holds the operands of an instruction: select a, b, c or y by {option}")
+                raise FileError(f"{path} holds the operands of an instruction: {option} must select a, b, c or y")
             matrix = tile_matrix(path, name.lower())
             return Checkpoint(matrix) if isinstance(matrix, Compressed) else matrix
         name = file.only(option) if tensor is None else tensor

@@ -24,8 +24,8 @@ from ..errors import OperandError, shown
 
 __all__ = ["RASTERS", "STREAMED", "StreamK"]
 
-#: Which output tiles are cut along K (streamed): all tiles; the tiles left after whole waves; or the tiles left and one
-#: whole wave.
+#: Output tiles that are cut along K (streamed): all tiles; the tiles that remain after whole waves; or the remaining
+#: tiles and one whole wave.
 STREAMED = ("all", "one wave", "two waves")
 #: Order in which output tiles are numbered: row by row, or column by column of the grid of tiles.
 RASTERS = ("row-major", "column-major")
@@ -63,9 +63,9 @@ class StreamK:
             raise OperandError(f"first of stream-K must be True or False, not {shown(self.first)}")
 
     def dealt(self, shape: tuple[int, int], k_tiles: int, cut: str) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
-        """Return for each output tile the index of its division into slices; and the divisions, as K tiles per slice.
+        """Return for each output tile the index of its division into slices; and all divisions, as K tiles per slice.
 
-        `shape` is that of the product, and each output tile has `k_tiles` K tiles. `cut` is the division of all
+        `shape` is the shape of the product, and each output tile has `k_tiles` K tiles. `cut` is the division of all
         streamed K tiles among workers, ``rounded up`` or ``balanced`` as in :data:`sptc.gemm.ways.CUTS`.
         """
         return _dealt(self, shape, k_tiles, cut)

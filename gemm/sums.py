@@ -1,7 +1,7 @@
 """Matrix products by a way of summation: a back end computes chains of instructions, which are added by IEEE rules.
 
-Chains of equal length form the batch of one call, so that many short chains cost no more than one long chain. Outputs
-are computed block by block, which bounds the memory besides operands and result.
+Chains of equal length form the batch of one call of the back end, so that many short chains cost no more than one long
+chain. Outputs are computed block by block, which bounds the memory besides operands and result.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,9 +55,9 @@ class Chains:
     """Computes the results of chains of instructions, and caches the results for other ways of summation.
 
     `c` holds the codes of the accumulator of the first chain of the first slice (default: zero), and `place` the rows
-    and columns of the outputs in the product (default: the whole product). With `is_cleared`, the accumulator is
-    cleared before each chain of a slice. Otherwise a chain continues the chain before it, as in a kernel with this
-    fault.
+    and columns of the outputs in the product (default: the whole product). If `is_cleared` is set, the accumulator is
+    cleared before each chain of a slice. Otherwise each chain continues the previous chain, as in a kernel that does
+    not clear its accumulator.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Chains:
 
 
 def sums(way: Way, chains: Chains) -> NDArray:
-    """Return the sums of a way of summation, float32 or int32, before the epilogue."""
+    """Return the sums of all outputs by a way of summation, float32 or int32, before the epilogue."""
     if way.stream_k is None:
         parts = slices(way, chains)
         return combine(parts, way.order, partial(added, way)) if len(parts) > 1 else parts[0]
@@ -163,7 +163,7 @@ def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray
 
 
 def slices(way: Way, chains: Chains) -> list[NDArray]:
-    """Return the sum of each slice of K, rounded to the type in which slices are added. Not for stream-K."""
+    """Return the sum of each slice of K, rounded to the type in which slices are added; not valid for stream-K."""
     parts, factors = [], chains.factors
     for number, slice_chains in enumerate(way.slices(factors.count)):
         results = chains.results(slice_chains, first=number == 0)
@@ -198,7 +198,7 @@ def _plus(one: NDArray, other: NDArray) -> NDArray:
 
 
 def check_way(way: Way, factors: Factors) -> None:
-    """Check that a way of summation defines one result for the given operands, whose K is long enough for it.
+    """Check that a way of summation defines one result for the given operands, and that K is long enough for the way.
 
     For errors see :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices`, :func:`~sptc.gemm.ways.combine` and
     :func:`~sptc.gemm.group_scales.check_groups`.
@@ -218,15 +218,15 @@ def check_result(way: Way) -> None:
         raise OperandError(f"the result of {way.instruction} must be {' or '.join(accepted)}, not {shown(way.result)}")
     for name in ("convert_a", "convert_b"):
         if getattr(way, name) and way.parsed.a.name != "tf32":
-            raise OperandError(f"{name} is for factors in tf32, not those of {way.instruction}")
+            raise OperandError(f"{name} applies only to factors in tf32, not to the factors of {way.instruction}")
     for name in ("workspace", "running"):
         if getattr(way, name) not in ("", "f32", "f16", "bf16") or (integer and getattr(way, name)):
             value = shown(getattr(way, name))
-            raise OperandError(f"{name} must be f32, f16 or bf16, and only for float sums, not {value}")
+            raise OperandError(f"{name} must be f32, f16 or bf16 for float sums, empty for integer sums, not {value}")
 
 
 def blocks(shape: tuple[int, int], chains: int) -> Iterator[tuple[slice, slice]]:
-    """Yield rows and columns of blocks that fit into memory with `chains` chain results per output."""
+    """Yield the rows and columns of blocks of outputs that fit into memory with `chains` chain results per output."""
     columns = min(_COLUMNS, shape[1])
     rows = max(1, min(_ROWS, _HELD // (columns * chains)))
     for row in range(0, shape[0], rows):
@@ -248,7 +248,7 @@ def product(
 
     `start` holds the codes of the accumulator of the first chain (default: zero). `place` holds the rows and columns of
     the outputs in the product, which stream-K needs (default: the whole product). For `is_cleared` see :class:`Chains`.
-    `finish` stores the results (default: rounding by the way of summation). Raise an `OperandError` as
+    `finish` converts the results to codes (default: rounding by the way of summation). Raise an `OperandError` as
     :func:`check_way` does, and a `BackendError` if the back end cannot compute on this machine.
     """
     check_way(way, factors)

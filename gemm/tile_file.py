@@ -44,18 +44,19 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
     Parameters
     ----------
     path : str or Path
-        An ``.npz`` file; an existing one is replaced.
+        An ``.npz`` file; an existing file is replaced.
     instruction : str
         PTX opcode with its qualifiers.
     **operands
         Arguments of :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, as :func:`sptc.pack` returns
-        them; for ``mma`` also as `A`, `B`, `C` and `E`. `D` is the known result: registers, or tensor memory; for
-        ``mma`` also `d`. `arch` and `metadata` as for these functions. None means that an operand is absent.
+        them; for ``mma`` also under the names `A`, `B`, `C` and `E`. `D` is the known result: registers, or tensor
+        memory; for ``mma`` also under the name `d`. `arch` and `metadata` are as for these functions. None means that
+        an operand is absent.
 
     Raises
     ------
     OperandError
-        A name is no argument of the function, or a value is no array or number.
+        A name is not an argument of the function, or a value is neither an array nor a number.
     InstructionError
         The instruction does not parse.
     FileError
@@ -82,7 +83,7 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
             )
         if name in ("scale_a", "scale_b") and family == "mma" and value is not None:
             if not isinstance(value, tuple) or len(value) != 3:
-                raise OperandError(f"{name} must be (registers, byte id, thread id), as sptc.pack returns it")
+                raise OperandError(f"{name} must be a tuple (registers, byte id, thread id), as sptc.pack returns it")
             value, *ids = value
             first = 0 if name == "scale_a" else 2
             scale_ids[first : first + 2] = ids
@@ -97,7 +98,7 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
 
 
 def _arguments_of(family: str) -> list[str]:
-    """Return the arguments that describe an instruction of a family, without its text."""
+    """Return the names of the arguments for operands and options of an instruction family, without `instruction`."""
     others = ("instruction", "backend", "numerics")
     return [name for name in signature(_FUNCTIONS[family]).parameters if name not in others]
 
@@ -117,8 +118,8 @@ def load(path: str | Path) -> dict[str, Any]:
     Parameters
     ----------
     path : str or Path
-        File of :func:`save`, or of ``np.savez(path, **sptc.pack(...))``; a register file; or registers that
-        ``sptc compress --to ptx`` wrote, which are those of A.
+        File of :func:`save`, or of ``np.savez(path, **sptc.pack(...))``; a register file; or a file with the registers
+        of A, which ``sptc compress --to ptx`` wrote.
 
     Returns
     -------
@@ -141,7 +142,7 @@ def load(path: str | Path) -> dict[str, Any]:
     try:
         named = _of_register_file(family, arrays)
     except (KeyError, ValueError, TypeError) as error:
-        raise FileError(f"{path} is no register file of {family} ({error})") from None
+        raise FileError(f"{path} is not a valid register file of {family} ({error})") from None
     if family == "wgmma" and "e" not in named:
         named.pop("selector", None)  # Register files have a selector for dense instructions, too.
     tile: dict[str, Any] = {"instruction": str(text)}
@@ -156,7 +157,7 @@ def load(path: str | Path) -> dict[str, Any]:
 
 
 def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Return the arrays of a file, renamed to the arguments of the Python function of the instruction family."""
+    """Return the arrays of a file under the names of arguments of the instruction family's Python function."""
     if family == "tcgen05":
         return arrays
     if family == "mma":
@@ -177,7 +178,7 @@ def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
         if named[name].ndim < 2:
             distinct = np.unique(named[name])
             if len(distinct) != 1:
-                raise ValueError("the descriptors of the cases differ, but sptc.wgmma takes one descriptor for all")
+                raise ValueError("the cases have different descriptors, but sptc.wgmma takes one descriptor for all")
             named[name] = distinct.reshape(())
     for name in ("imm_scale", "imm_trans"):
         if name in named:
@@ -209,16 +210,16 @@ def tile_matrix(path: Path, name: str) -> NDArray | Compressed:
     tile = {name: tile[name] for name in signature(unpack).parameters if name in tile}
     if name in ("d", "y"):
         if result is None or family_of(tile["instruction"]) != "mma":
-            raise FileError(f"{path} has no registers of a result")
+            raise FileError(f"{path} holds no result registers")
         tile = {"instruction": tile["instruction"], "d": result}
     matrices = unpack(**tile)
     i = matrices.instruction
     parts = {"a": matrices.stored, "b": matrices.b, "c": matrices.c, "d": matrices.d, "y": matrices.d}
     matrix = parts.get(name)
     if matrix is None:
-        raise FileError(f"{path} has no matrix {name!r}; it holds an instruction's a, b and c, and y if it is known")
+        raise FileError(f"{path} has no matrix {name!r}; it holds an instruction's a, b, c, and possibly its result y")
     if matrices.scale_a is not None and name in ("a", "b"):
-        raise FileError(f"{path} has block scales; commands for whole tiles accept them, such as `sptc run`")
+        raise FileError(f"{path} has block scales, which only commands for whole tiles accept, such as `sptc run`")
     if matrix.size != prod(matrix.shape[-2:]):
         raise FileError(f"{path} holds {matrix.size // prod(matrix.shape[-2:])} tiles; a product needs one tile")
     matrix = matrix.reshape(matrix.shape[-2:])

@@ -34,7 +34,7 @@ class Matrices:
     """Matrices of an instruction; None for a matrix whose registers were not given. Leading axes are a batch."""
 
     instruction: Instruction
-    #: Stored elements of A in the type of numpy or ``ml_dtypes`` of their format, shape (..., m, stored K).
+    #: Stored elements of A in the numpy or ``ml_dtypes`` type of the format of A, shape (..., m, stored K).
     stored: NDArray | None = None
     nibbles: NDArray[np.uint8] | None = None  #: Metadata nibbles of A, shape (..., m, chunks)
     b: NDArray | None = None  #: Elements of B, shape (..., K, n)
@@ -49,7 +49,7 @@ class Matrices:
     def a(self) -> NDArray | None:
         """Matrix A, shape (..., m, K), with +0 for elements that are not stored; None without A or its metadata.
 
-        Raise a `NibbleError` if a nibble puts two elements of a chunk into the same column.
+        Raise a `NibbleError` if a metadata nibble puts two elements of a chunk into the same column.
         """
         i = self.instruction
         if self.stored is None or i.granularity is None or i.rule is None:
@@ -198,7 +198,7 @@ def _of_tensor_memory(
         missing = "d, the address of D in tmem," if operands["d"] is None else "idesc"
         raise InstructionError(
             f"unpack of {opcode} needs {missing} as sptc.pack returns it: the instruction descriptor idesc has shape "
-            "and types, and a shape in brackets does not replace it"
+            "and types, and a shape in brackets does not replace idesc"
         )
     descriptor = decode_instruction_descriptor(opcode, int(idesc))
     i, ctas = descriptor.instruction, opcode.cta_group
@@ -215,7 +215,7 @@ def _of_tensor_memory(
     scales = {name: operands.pop(name) for name in ("scale_a", "scale_b")}
     addresses = {name: address for name, address in operands.items() if address is not None}
     if absent := [name for name in ("a", "b", *("e" * opcode.sparse)) if name not in addresses]:
-        raise OperandError(f"{opcode} requires {absent[0]} if any operand other than d is given")
+        raise OperandError(f"{opcode} requires operand {absent[0]} if any operand other than d is given")
     placement = placement_of(opcode, descriptor, addresses, scales, None)
     octets = shared_image(opcode, placement, smem)
     octets = octets if ctas == 2 else octets[..., None, :]

@@ -1,7 +1,8 @@
 """Ways of summation: everything except the operands that determines the bits of a matrix product.
 
-An output is a sum of chains along K. A tensor core computes a chain: the result of each instruction is the accumulator
-of the next. The results of chains are added in f32 under IEEE rules, round to nearest even (RNE):
+An output is a sum of chains of instructions along K. A tensor core computes a chain: the result of each instruction is
+the accumulator of the next instruction. The results of chains are added in f32 under IEEE rules, round to nearest even
+(RNE):
 
     K        | instr 0 | instr 1 | instr 2 | instr 3 | instr 4 | instr 5 | instr 6 | instr 7 |
     slices   |                 slice 0               |                 slice 1               |   split_k = 2
@@ -12,7 +13,8 @@ With stream-K each output tile has its own slices, see :mod:`sptc.gemm.stream_k`
 
 With group scales, the result of each chain is scaled before it is added, see :mod:`sptc.gemm.group_scales`.
 
-At the end the epilogue, if any, is applied (see :mod:`sptc.gemm.epilogue`) and the sum is rounded to the result type.
+At the end the epilogue, if any, is applied to the sum (see :mod:`sptc.gemm.epilogue`), and the result is rounded to the
+result type.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,28 +40,29 @@ __all__ = [
     "instruction_named",
 ]  # fmt: skip
 
-#: Order in which the results of slices are added. ``in order``: from the first. ``reverse``: from the last. ``last
-#: first``: the last, then the others in order. ``tree``: neighbours in pairs, then neighbouring sums. ``halves``: the
-#: first half to the second half, repeatedly. ``any``: the arbitrary order of atomic additions. Furthermore, 2^n slices
-#: can be added in a tree over the n bits of their numbers: with ``tree 1 2 0``, the slices whose numbers differ only in
-#: bit 1 are added first. Reductions of Triton and XLA over registers, lanes and warps have such orders.
+#: Order in which the results of slices are added. ``in order``: from the first slice. ``reverse``: from the last slice.
+#: ``last first``: the last slice, then the other slices in order. ``tree``: neighbouring slices in pairs, then
+#: neighbouring sums. ``halves``: the first half of the slices to the second half, repeatedly. ``any``: the arbitrary
+#: order of atomic additions. Furthermore, 2^n slices can be added in a tree over the n bits of their numbers: with
+#: ``tree 1 2 0``, the slices whose numbers differ only in bit 1 are added first. Reductions of Triton and XLA over
+#: registers, lanes and warps have such orders.
 ORDERS = ("in order", "reverse", "last first", "tree", "halves", "any")
 #: Order of the instructions within a slice of K.
 K_ORDERS = ("ascending", "descending")
-#: Assignment of K tiles to slices. ``rounded up``: the same number to each, rounded up; the last slice gets the
-#: remaining tiles. ``balanced``: numbers that differ by at most one, the larger first. ``in turn``: one tile to each
-#: slice in turn.
+#: Assignment of K tiles to slices. ``rounded up``: each slice gets the same number of tiles, rounded up; the last slice
+#: gets the remaining tiles. ``balanced``: the numbers of tiles differ by at most one, and larger slices are first. ``in
+#: turn``: K tile t belongs to slice t mod the number of slices.
 CUTS = ("rounded up", "balanced", "in turn")
-#: Arithmetic of group scales: in which order the result of a chain is multiplied by its scales, and how it is added to
-#: the f32 accumulator. ``fused``: the last multiplication and the addition are one FMA. ``rounded``: the product is
-#: rounded first.
+#: Arithmetic of group scales: the order in which the result of a chain is multiplied by its two scales, and how the
+#: product is added to the f32 accumulator. ``fused``: the last multiplication and the addition are one FMA.
+#: ``rounded``: the product is rounded before the addition.
 GROUP_SCALINGS = tuple(f"{order}, {addition}" for addition in ("fused", "rounded") for order in (
     "product", "a then b", "b then a"
 ))  # fmt: skip
-#: Conversion of f32 numbers to tf32 before the instruction. Empty: none, the instruction drops the low 13 bits.
-#: ``cvt.rna``: to nearest, ties away from zero. ``cvt.rn``: to nearest even.
+#: Conversion of f32 numbers to tf32 before the instruction. Empty: no conversion, and the instruction drops the low 13
+#: bits. ``cvt.rna``: round to nearest, ties away from zero. ``cvt.rn``: round to nearest even.
 CONVERSIONS = ("", "cvt.rna", "cvt.rn")
-#: Numbers of operand bits along K that two instructions take in turn, see :attr:`Way.interleave`.
+#: Possible numbers of operand bits along K that two instructions take in turn, see :attr:`Way.interleave`.
 INTERLEAVES = (0, 32, 64)
 _ACCEPTED = {
     "k_order": K_ORDERS,
@@ -78,8 +81,8 @@ Term = TypeVar("Term")
 class Way:
     """A way of summation: the order and the roundings of the additions in a matrix product."""
 
-    #: Instruction of the chains, in PTX syntax. The chains have its accumulator type. Its M and N do not affect the
-    #: bits.
+    #: Instruction of the chains, in PTX syntax. Chains have the accumulator type of this instruction. M and N of the
+    #: instruction do not affect the result bits.
     instruction: str
     arch: str = "sm_90"  #: Architecture whose numerics the instructions use
     #: Number of slices of K, or a sequence with the number of K tiles of each slice.
@@ -102,7 +105,7 @@ class Way:
     stream_k: StreamK | None = None
     #: Type to which the result of each slice is rounded (RNE) before it is added; empty for no rounding.
     workspace: str = ""
-    #: Type to which each running sum of slices is rounded (RNE), as if kept in the output; empty for f32.
+    #: Type to which each running sum of slices is rounded (RNE), as if the output matrix held it; empty for f32.
     running: str = ""
     swapped: bool = False  #: Whether B is the sparse operand, so that (B^T A^T)^T is computed
     result: str = "f32"
@@ -144,8 +147,8 @@ class Way:
     def of_record(cls, record: Mapping[str, Any]) -> "Way":
         """Return a way of summation from its JSON record, made by :meth:`sptc.gemm.diagnosis.Identification.record`.
 
-        Raise an `OperandError` if it is not a record, has an unknown field, names no instruction, or the way is
-        invalid.
+        Raise an `OperandError` if `record` is not a JSON object, has an unknown field, names no instruction, or
+        describes an invalid way.
         """
         if not isinstance(record, Mapping):
             raise OperandError(f"the record of a way of summation must be an object of attributes, not {shown(record)}")
@@ -178,7 +181,7 @@ class Way:
 
     @property
     def operands(self) -> tuple[str, str, str, int]:
-        """Attributes that determine how operands are prepared. If all are equal, equal chains have equal results."""
+        """Attributes by which operands are prepared. If all attributes are equal, equal chains have equal results."""
         return self.instruction, self.convert_a, self.convert_b, self.interleave
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
@@ -203,10 +206,10 @@ class Way:
             raise OperandError(f"K has {instructions} instructions, an odd number, which cannot be interleaved")
 
     def slices(self, instructions: int) -> list[list[NDArray[np.intp]]]:
-        """Return the chains of every slice; a chain is the ordered indices of its instructions. Not for stream-K.
+        """Return the chains of every slice of K; a chain is an array of instruction indices. Not valid for stream-K.
 
-        Raise an `OperandError` if there are more slices than K tiles, slices of given lengths do not add up to K, or K
-        cannot be interleaved.
+        Raise an `OperandError` if there are more slices than K tiles, the given lengths of slices do not add up to K,
+        or K cannot be interleaved.
         """
         self.check_interleave(instructions)
         tile = min(self.tile, instructions)  # A K tile that is longer than K is cut to the length of K.
@@ -298,9 +301,9 @@ def _added(order: str) -> str:
 
 
 def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]) -> Term:
-    """Add one or more terms, in one of :data:`ORDERS` or in a tree over bits; return their sum.
+    """Add one or more terms in an order of :data:`ORDERS`, or in a tree over bits; return the sum.
 
-    Raise an `OperandError` if the order is ``any``, or a tree over bits of another number of terms.
+    Raise an `OperandError` if the order is ``any``, or if the order is a tree over bits for another number of terms.
     """
     parts = list(terms)
     if bits := _bits_of(order):
@@ -315,7 +318,7 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
     if order == "last first":
         return reduce(add, [parts[-1], *parts[:-1]])
     if order == "any":
-        raise OperandError("slices that are added in any order have many results; name an order")
+        raise OperandError("slices that are added in order 'any' have no single sum: name another order")
     while len(parts) > 1:
         half, odd = divmod(len(parts), 2)
         if order == "tree":
@@ -330,15 +333,15 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
 def instruction_named(text: str, arch: str) -> Instruction:
     """Return the instruction for matrix products that a text names; check that architecture `arch` supports it.
 
-    Raise an `InstructionError` if no instruction or more than one has this name, or `arch` does not have it.
+    Raise an `InstructionError` if no instruction or more than one has this name, or `arch` lacks the instruction.
     """
     if isinstance(text, str) and text.startswith("tcgen05.") and "(" not in text:
         raise InstructionError(
-            f"{shown(text)} is no tcgen05.mma with shape and types in brackets, such as "
+            f"{shown(text)} must be a tcgen05.mma with shape and types in brackets, such as "
             "'tcgen05.mma.sp.kind::f16 (m128n64k32.f32.f16.f16)'"
         )
     subject = resolve(text, arch, product=True)
     if (opcode := subject.opcode) and opcode.weight_stationary:
-        raise InstructionError(f"{opcode} is not used for products of matrices: use an instruction without '.ws'")
+        raise InstructionError(f"{opcode} is not supported in matrix products: use an instruction without '.ws'")
     require_architecture(subject.instruction, arch)
     return subject.instruction

@@ -47,8 +47,8 @@ class Arrangement:
     def images(self, matrices: MatrixOperands) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
         """Return images of tensor memory and shared memory that hold a batch of operands. All other bytes are zero.
 
-        The rows of the operands are those of all CTAs together. The memories have the shapes (batch, CTAs, 128, 512),
-        uint32, and (batch, CTAs, bytes), uint8.
+        The operands have the rows of all CTAs. The memories have the shapes (batch, CTAs, 128, 512), uint32, and
+        (batch, CTAs, bytes), uint8.
         """
         i, where, ctas = self.instruction, self.placement, self.opcode.cta_group
         batch = len(matrices.a)

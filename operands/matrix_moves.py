@@ -57,12 +57,12 @@ def stmatrix(
 
 
 def _row_octets(move: MatrixMove, size: int, addresses: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Check the row addresses that are used. Return the address of every byte, shape (..., matrices * rows * 16)."""
+    """Check the row addresses in use. Return the address of every byte of the rows, shape (..., 16 * all rows)."""
     lanes = matrix_move_map(move).address_lanes.ravel()
     starts = addresses[..., lanes]
     for wrong, fault in (
-        (starts % ROW_BYTES != 0, f"no multiple of {ROW_BYTES}"),
-        ((starts < 0) | (starts > size - ROW_BYTES), f"not the start of {ROW_BYTES} bytes of an image of {size} bytes"),
+        (starts % ROW_BYTES != 0, f"not a multiple of {ROW_BYTES}"),
+        ((starts < 0) | (starts > size - ROW_BYTES), f"not the start of {ROW_BYTES} bytes in an image of {size} bytes"),
     ):
         if wrong.any():
             index = tuple(int(part) for part in np.argwhere(wrong)[0])
@@ -74,7 +74,7 @@ def _row_octets(move: MatrixMove, size: int, addresses: NDArray[np.intp]) -> NDA
 
 
 def _check_distinct(move: MatrixMove, addresses: NDArray[np.intp]) -> None:
-    """Raise an error if two lanes supply the same row address: PTX does not define which row is stored."""
+    """Raise an error if two lanes give the same row address: PTX does not define which of the two rows is stored."""
     lanes = matrix_move_map(move).address_lanes.ravel()
     starts = addresses[..., lanes]
     order = np.argsort(starts, axis=-1, kind="stable")

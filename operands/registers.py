@@ -28,7 +28,7 @@ CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.
 
 @lru_cache(maxsize=256)
 def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_registers: bool) -> tuple[str, NDArray]:
-    """Return numpy type and index of each run of elements, for a copy of tiles of a matrix from registers.
+    """Return the numpy type and the index of each run of successive elements, to copy tiles of a matrix from registers.
 
     A run is as long as possible, so that few items are copied. The indices are positions in the register array, or with
     `to_registers` in the matrix, which then is copied to registers; see :func:`from_registers`.
@@ -137,9 +137,9 @@ def gather_warp(
 ) -> MatrixOperands:
     """Gather the matrices of an ``mma`` from the registers of a batch of warps. Operands are not checked.
 
-    `tiles` are the numbers of instructions along m, n and k that together compute one product. If there are several,
-    two axes of tiles follow the batch axis of the registers: m and k for a, e and the scales of A; n and k for b and
-    the scales of B; m and n for c.
+    `tiles` are the numbers of instructions along m, n and k that together compute one product. If there are several
+    instructions, two axes of tiles follow the batch axis of the registers: m and k for a, e and the scales of A; n and
+    k for b and the scales of B; m and n for c.
     """
     arrays, immediates = held.arrays, held.immediates
     byte_a, thread_a, byte_b, thread_b = immediates.scale_ids

@@ -38,7 +38,7 @@ def _positions(where: TensorMap, copy: int = 0) -> NDArray[np.intp]:
 def gather_tensor(tmem: NDArray[np.uint32], where: TensorMap, copy: int = 0) -> NDArray:
     """Gather a matrix, or its copy at a lane offset, from tensor memory of shape (batch, 128, 512).
 
-    There is one container of 8, 16 or 32 bits per element; 4-bit elements are in the low half of a byte.
+    The result has one container of 8, 16 or 32 bits per element; 4-bit elements are in the low half of a byte.
     """
     words = tmem.reshape(len(tmem), -1).take(_positions(where, copy), axis=1)
     mask = np.uint32((1 << where.element_bits) - 1)
@@ -50,8 +50,8 @@ def scatter_tensor(
 ) -> None:
     """Write D, codes of shape (batch, *matrix), to tensor memory in place. Other bits of the words are unchanged.
 
-    The images, shape (batch, 128, 512), are contiguous; the map has one element per word. Lanes that are `disabled`, a
-    mask of shape (128,), are not written.
+    The images, shape (batch, 128, 512), are contiguous; the map has one element per word. Lanes in the mask `disabled`,
+    shape (128,), are not written.
     """
     flat = tmem.reshape(len(tmem), -1)
     positions = _positions(where)
@@ -67,7 +67,7 @@ def scatter_tensor(
 def shift_rows(tmem: NDArray[np.uint32], where: TensorMap) -> None:
     """Shift A by one row in place: each lane takes the content of the next lane, except the last lane of a partition.
 
-    The images have the shape (..., 128, 512); the map is that of A, which takes all lanes.
+    The images have the shape (..., 128, 512); `where` is the map of A, which takes all lanes.
 
     Source: PTX ISA, ``tcgen05.shift``, which shifts all rows of a warp except the last. The public interpreter numsim
     applies this shift for ``.ashift`` after the multiplication, in each partition of 32 lanes. Modelled, not measured.

@@ -2,8 +2,8 @@
 
 If ``np.savez`` stores the result of :func:`sptc.pack`, the arrays have the names of the arguments of :func:`sptc.mma`,
 :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, and any batch axes. A register file, which ``sptc gpu record`` writes,
-names its arrays by capital letters, and they have one case axis. In both kinds of files the result is named ``D``; for
-``mma``, which has no argument ``d``, the result may also be named ``d``.
+names its arrays by capital letters, and these arrays have one case axis. In both kinds of files the result is named
+``D``; for ``mma``, which has no argument ``d``, the result may also be named ``d``.
 """
 
 from collections.abc import Mapping

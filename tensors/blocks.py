@@ -1,4 +1,4 @@
-"""Checks of arguments, and blocks of rows, so that no matrix in a file is converted to a wider type as a whole."""
+"""Checks of arguments, and division of a matrix into blocks of rows, so that large matrices are converted in parts."""
 
 from collections.abc import Callable, Collection, Iterator
 
@@ -34,14 +34,14 @@ def row_blocks(shape: tuple[int, ...], progress: Progress | None = None) -> Iter
 def check_matrix(matrix: NDArray) -> None:
     """Raise an `OperandError` unless an array is a matrix of real numbers with at least one element.
 
-    Elements are floats of at most 64 bits or integers of at most 32.
+    Elements are floats of at most 64 bits or integers of at most 32 bits.
     """
     if matrix.ndim != 2 or not matrix.size:
         raise OperandError(f"a matrix must have two axes and at least one element, not shape {matrix.shape}")
     kind, size = matrix.dtype.kind, matrix.dtype.itemsize
     if not (is_extension(matrix.dtype) or (kind == "f" and size <= 8) or (kind in "iu" and size <= 4)):
         raise OperandError(
-            f"elements must be floats of at most 64 bits or integers of at most 32, not {matrix.dtype.name}"
+            f"elements must be floats of at most 64 bits or integers of at most 32 bits, not {matrix.dtype.name}"
         )
 
 

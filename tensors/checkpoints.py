@@ -24,7 +24,7 @@ from .sparsify import expand, sparsify
 
 __all__ = ["Checkpoint", "contents", "difference", "pack", "read_compressed", "write_compressed"]
 
-#: Software formats without text metadata, which are recognised by their array names.
+#: Software formats whose files have no text metadata, and which are recognised by the names of their arrays.
 _BY_NAME = ("marlin_24", "bitmask")
 
 
@@ -134,9 +134,9 @@ def read_compressed(
 
     `name` is a key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`, and `tensor` the prefix of the names of
     the arrays, needed if the file holds several matrices. `granularity` and `options` replace what the metadata of the
-    file do not state; the default granularity is 1:2 for 32-bit elements and 2:4 for others. Raise a `FileError` if the
-    file does not hold such a matrix in this format, or its metadata state another granularity than `granularity`, or
-    other values than those of `required`, texts by name such as ``tile_k``.
+    file do not state; the default granularity is 1:2 for 32-bit elements and 2:4 for other elements. Raise a
+    `FileError` if the file does not hold such a matrix in this format, or if the metadata of the file state another
+    granularity than `granularity`, or other values than those of `required`, texts by name such as ``tile_k``.
     """
     file = open_tensors(path)
     text = file.metadata
@@ -196,7 +196,7 @@ def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
 
 
 def _prefixes(file: TensorFile, key: str) -> list[str]:
-    """Return the prefixes, including the dot, of the names of all arrays that are called `key`."""
+    """Return the name prefixes, including the dot, of all arrays in a file whose name without prefix is `key`."""
     return [name.removesuffix(key) for name in file.names if f".{name}".endswith(f".{key}")]
 
 
@@ -236,9 +236,9 @@ def _quantised(
 def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
     """Return, for the name of each tensor in a file, a function that reads and returns the tensor's dense values.
 
-    The file holds dense tensors, or is one that ``sptc compress`` wrote, or is a checkpoint of compressed-tensors, vLLM
-    or PyTorch with compressed matrices. The name of a compressed matrix is the prefix of its arrays. Raise a
-    `FileError` if the file cannot be read, or is in no known format.
+    The file holds dense tensors, or was written by ``sptc compress``, or is a checkpoint of compressed-tensors, vLLM or
+    PyTorch with compressed matrices. The name of a compressed matrix is the prefix of its arrays. Raise a `FileError`
+    if the file cannot be read, or is in no known format.
     """
     file = open_tensors(path)
     own = file.metadata.get("software_format")
@@ -260,7 +260,7 @@ def _expanded(path: Path, name: str, prefix: str) -> NDArray:
 
 
 def difference(left: NDArray, right: NDArray) -> tuple[int, tuple[int, ...] | None]:
-    """Count the different elements of two tensors of one shape. Also return the index of the first such element.
+    """Count the different elements of two tensors of equal shape. Also return the index of the first such element.
 
     The tensors may have any types of real numbers. -0.0 equals 0, and NaN equals NaN.
     """
@@ -272,7 +272,7 @@ def difference(left: NDArray, right: NDArray) -> tuple[int, tuple[int, ...] | No
     shape, total, first = left.shape, 0, None
     left, right = (one.reshape(len(one) if one.ndim else 1, -1) for one in (left, right))
     for rows in row_blocks(left.shape):
-        with np.errstate(invalid="ignore"):  # signalling NaN
+        with np.errstate(invalid="ignore"):  # a signalling NaN is converted
             one, other = (part[rows] if integers else part[rows].astype(wide) for part in (left, right))
         differs = (one != other) & ~(np.isnan(one) & np.isnan(other))
         if differs.any() and first is None:

@@ -1,4 +1,4 @@
-"""Compressed structured-sparse matrices, and checks that their metadata is legal."""
+"""Compressed structured-sparse matrices, and checks that metadata nibbles are defined."""
 
 from dataclasses import dataclass
 

@@ -15,7 +15,7 @@ __all__ = [
 #: Atom: the smallest contiguous block of metadata in CUTLASS 3 and 4. The array, of shape (rows, chunks), gives the
 #: position of each chunk's metadata nibble in the atom, counted in nibbles.
 Atom = NDArray[np.intp]
-#: Logical columns per metadata nibble, by element width in bits.
+#: Key: element width in bits. Value: number of logical columns per metadata nibble.
 _CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}
 
 
@@ -106,7 +106,7 @@ def _row_major(rows: int, columns: int, bits: int) -> Atom:
 
 
 def in_atoms(matrix: NDArray, atom: Atom) -> NDArray:
-    """Arrange a matrix with one element per metadata nibble in whole atoms, padded with zeros; one row per atom.
+    """Return a matrix, one element per metadata nibble, as whole atoms, padded with zeros; an output row is an atom.
 
     Consecutive atoms are neighbours along M.
     """
@@ -121,9 +121,9 @@ def in_atoms(matrix: NDArray, atom: Atom) -> NDArray:
 
 
 def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
-    """Return the bytes of metadata nibbles, shape (rows, chunks), in whole atoms as by :func:`in_atoms`.
+    """Return the bytes of metadata nibbles, shape (rows, chunks), arranged in whole atoms by :func:`in_atoms`.
 
-    A byte has two nibbles, the low one first.
+    A byte has two nibbles, the low nibble first.
     """
     return join_nibbles(in_atoms(nibbles, atom)).ravel()
 

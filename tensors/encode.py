@@ -45,7 +45,7 @@ def encode(
     codes = _magnitude_codes(magnitudes, fmt, rounding, negative)
     top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
     ones = top | (1 << fmt.fraction_bits) - 1
-    # The largest finite code, and the code of an overflow (infinity or NaN) if there is one.
+    # For each kind of special values: largest finite code, and code of an overflow (infinity or NaN) if there is one.
     codes_of: dict[Specials, tuple[int, int | None]] = {Specials.IEEE: (top - 1, top), Specials.NAN: (ones - 1, ones)}
     largest, beyond = codes_of.get(fmt.specials, (ones, None))
     over = codes > largest

@@ -37,9 +37,11 @@ _SAFETENSORS_TYPES = {
 }
 #: Name of the ``.npz`` member that holds the text metadata as JSON.
 _METADATA = "__metadata__"
-#: Metadata key in an ``.npz`` file. Its JSON value has the element types that ``.npz`` cannot express, by tensor name.
+#: Metadata key in an ``.npz`` file. The JSON value of this key gives, by tensor name, the element types that ``.npz``
+#: cannot express.
 _TYPES = "types"
-#: Names of the arrays of a matrix that compressed-tensors stores as a bitmask. The 2:4 format has no row offsets.
+#: Names of the arrays of a matrix that compressed-tensors stores as a bitmask. The 2:4 bitmask format has no row
+#: offsets.
 _BITMASK_PARTS = ("compressed", "bitmask", "shape", "row_offsets")
 
 
@@ -94,7 +96,7 @@ def open_tensors(path: Path) -> TensorFile:
     """
     openers = {".npy": _open_npy, ".npz": _open_npz, ".safetensors": _open_safetensors, ".pt": _open_pt}
     if path.suffix not in openers:
-        raise FileError(f"{path} must end in {', '.join(openers)}")
+        raise FileError(f"{path} must end in one of {', '.join(openers)}")
     try:
         return _with_bitmasks(openers[path.suffix](path))
     except OSError as error:

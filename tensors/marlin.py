@@ -20,8 +20,8 @@ __all__ = ["from_marlin_scales", "marlin_bits", "pack_marlin", "to_marlin_scales
 _ROWS, _STORED = 64, 16
 #: Number of chunks per 16-bit metadata word.
 _WORD = 4
-#: Digits of :func:`_sizes` in the order in which they form a memory address, by element width. The last digit is in the
-#: low bits of a word.
+#: Key: element width in bits. Value: digits of :func:`_sizes` in the order in which the digits form a memory address.
+#: The last digit is in the low bits of a word.
 _ORDERS = {
     4: ("step", "block", "group", "quad", "row", "low", "half", "high"),
     8: ("step", "block", "group", "quad", "row", "half", "low", "high"),
@@ -62,7 +62,7 @@ def marlin_bits(packed: NDArray, meta: NDArray) -> int:
         if fits and per_word in (1, 2):
             return int(4 * per_word)
     raise OperandError(
-        f"weight_packed {packed.dtype.name} {packed.shape} and meta {meta.dtype.name} {meta.shape} are not those of "
+        f"weight_packed {packed.dtype.name} {packed.shape} and meta {meta.dtype.name} {meta.shape} do not fit "
         "marlin_24: int32 (K / 32, 2 N) for 4 bits or (K / 32, 4 N) for 8, and int16 (K / 32, 2 N), N a multiple of 64"
     )
 
@@ -107,7 +107,7 @@ def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], ND
 
 
 def _scale_order(groups: int) -> NDArray[np.intp]:
-    """Return, for each of 64 memory positions, the row whose scale is stored there. A single group keeps its order."""
+    """Return, for each of 64 memory positions, the row whose scale is stored there. A single group is not permuted."""
     position = np.arange(_ROWS)
     return position if groups == 1 else position // 8 * 8 + position % 2 * 4 + position % 8 // 2
 

@@ -25,16 +25,17 @@ class Recipe:
 
 
 RECIPES = {
-    # A cast to floats (IEEE 754, round to nearest even); for integers, all elements are divided by one scale, largest
-    # magnitude / largest code.
+    # A cast to floats (IEEE 754, round to nearest even). For integers, all elements are first divided by one scale: the
+    # largest magnitude / the largest code.
     "plain": Recipe(),
-    # Scale 2**(floor(log2(largest magnitude)) - largest exponent of the format): OCP Microscaling Formats v1.0, 6.3.
+    # Scale of a block: 2**(floor(log2(largest magnitude)) - largest exponent of the format). Source: OCP Microscaling
+    # Formats v1.0, 6.3.
     "mx": Recipe(("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"), 32, "ue8m0"),
-    # Scale largest magnitude / 6 / tensor scale; the tensor scale is the largest magnitude of the matrix / (6 * 448):
-    # NVIDIA Transformer Engine and TensorRT Model Optimizer.
+    # Scale of a block: largest magnitude / 6 / tensor scale; the tensor scale is the largest magnitude of the matrix /
+    # (6 * 448). Source: NVIDIA Transformer Engine and TensorRT Model Optimizer.
     "nvfp4": Recipe(("e2m1",), 16, "ue4m3"),
-    # Symmetric integers of compressed-tensors, with group_size 128 (64 stored values of 2:4) and per channel: scale
-    # largest magnitude / 7.5, or / 127.5 for s8.
+    # Symmetric integers of compressed-tensors, with one scale per group_size 128 (64 stored values of 2:4) or per
+    # channel. The scale is the largest magnitude / 7.5, or / 127.5 for s8.
     "group": Recipe(("s8", "s4"), 64, "f16"),
     "channel": Recipe(("s8", "s4"), None, "f16"),
 }
@@ -103,7 +104,7 @@ def quantise(
         none. ``zero``: zero. In a block-scaled recipe infinities count as NaN, and ``keep`` makes the scale of the
         block NaN.
     block : int, optional
-        Elements per scale (default: that of the recipe).
+        Number of elements per scale (default: block size of the recipe).
     progress : Progress, optional
         Called after every block of rows.
 
@@ -128,7 +129,7 @@ def quantise(
     check_word("the recipe", recipe, RECIPES)
     chosen = RECIPES[recipe]
     if chosen.elements and fmt.name not in chosen.elements:
-        raise OperandError(f"the recipe {recipe} is for {', '.join(chosen.elements)}, not {fmt.name}")
+        raise OperandError(f"the recipe {recipe} supports {', '.join(chosen.elements)}, not {fmt.name}")
     if chosen.scale and not saturate:
         raise OperandError(f"the recipe {recipe} always saturates; saturation cannot be turned off")
     check_word("the policy for NaN", nan, NAN_POLICIES)

@@ -20,7 +20,7 @@ __all__ = ["SOFTWARE_FORMATS", "PackingOptions", "SoftwareFormat", "default_inst
 
 Tensors = dict[str, NDArray]
 
-#: Default instruction of format ``ptx``, by element width in bits.
+#: Key: element width in bits. Value: default instruction of format ``ptx``.
 _INSTRUCTIONS = {
     32: "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
     16: "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
@@ -40,13 +40,14 @@ class PackingOptions:
     sparsity_selector: int = 0  #: Option of format ``ptx``: sparsity selector of the instruction
     tile_k: int = 128  #: Option of format ``cutlass3-sm90``: K tile of the kernel, at most 128
     bits: int | None = None  #: Option of format ``marlin_24``: element width, 4 or 8 (default: width of the type)
-    #: Layout of block scales to write, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS` (default: the format's).
+    #: Layout of block scales to write, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS` (default: layout of the
+    #: format).
     scale_layout: str | None = None
 
 
 @dataclass(frozen=True)
 class SoftwareFormat:
-    """Memory format in which one software stores compressed matrices: array names, pack and unpack functions."""
+    """Memory format of a software library for compressed matrices: array names, pack and unpack functions."""
 
     tensors: tuple[str, ...]  #: Names of the format's arrays. An array of scales is listed only if every file has it.
     #: Function ``pack(compressed, options)``: returns the arrays by name.
@@ -73,7 +74,7 @@ def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
 
 
 def default_instruction(bits: int, fmt: Format | None = None) -> Instruction:
-    """Return the largest ``mma.sp`` for an element width. `fmt` matters only for 4 or 6 bits in a container of 8."""
+    """Return the largest ``mma.sp`` for an element width. `fmt` matters only for formats of 4 or 6 bits in bytes."""
     if bits == 8 and fmt is not None and fmt.bits < 8:
         kind = ".kind::f8f6f4.m16n8k64.row.col.f32."
         return parse(f"mma.sp::ordered_metadata.sync.aligned{kind}{fmt.name}.{fmt.name}.f32")
@@ -215,8 +216,8 @@ def _pack_ptx(compressed: Compressed, options: PackingOptions) -> Tensors:
     def tiles(matrix: NDArray) -> NDArray:
         return matrix.reshape(down, i.m, across, -1).swapaxes(1, 2).reshape(down * across, i.m, -1)
 
-    # Memory and registers hold equal codes (a tf32 is a float32 in both), except an e2m1 in a byte, which registers
-    # hold shifted.
+    # Codes in memory and codes in registers are equal (a tf32 is a float32 in both), except that an e2m1 in a byte is
+    # shifted in registers.
     codes = _codes(compressed.stored, bits) << (i.low_bit(i.a) if bits == 8 else 0)
     a = registers.to_registers(tiles(codes), a_fragment(i))
     others = np.zeros((down * across, i.threads), np.uint32)
@@ -354,7 +355,7 @@ SOFTWARE_FORMATS = {
     # sparse-24-bitmask checkpoints: kept values, and one bit for every element: compressed-tensors,
     # sparse_24_bitmask.py
     "bitmask": SoftwareFormat(("compressed", "bitmask", "shape"), _pack_bitmask, _unpack_bitmask),
-    # Row-major metadata in 16-bit words, or in 32-bit words with elements of 8 or 4 bits: tilelang/utils/sparse.py
+    # Row-major metadata as in tilelang/utils/sparse.py: 16-bit words, or 32-bit words if elements have 8 or 4 bits
     "tilelang": SoftwareFormat(
         _VALUES,
         *_with_metadata(

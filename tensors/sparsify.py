@@ -21,7 +21,7 @@ __all__ = ["PRODUCERS", "Producer", "expand", "sparsify"]
 
 @dataclass(frozen=True)
 class Producer:
-    """Metadata conventions of one software for chunks with fewer non-zero units than stored units."""
+    """Metadata conventions of a software library for chunks with fewer non-zero units than stored units."""
 
     empty: int  #: Nibble of a 2:4 or 4:8 chunk in which all units are zero
     #: Nibble of a chunk whose only non-zero unit is unit 0, 1, 2 or 3.
@@ -32,11 +32,11 @@ class Producer:
 
 
 PRODUCERS = {
-    # torch/sparse/_semi_structured_conversions.py, of torch 2.13
+    # Source: torch/sparse/_semi_structured_conversions.py of torch 2.13
     "pytorch": Producer(0b1110, (0b1000, 0b1001, 0b1110, 0b1110), 0b1110, clears=False),
-    # cutlass/transform/kernel/sm90_sparse_gemm_compressor.hpp
+    # Source: cutlass/transform/kernel/sm90_sparse_gemm_compressor.hpp
     "cutlass3": Producer(0b0000, (0b1100, 0b1101, 0b1110, 0b1100), 0b0100, clears=True),
-    # compressed-tensors, sparse-24-bitmask: two largest magnitudes; of equal magnitudes the first
+    # Source: compressed-tensors, sparse-24-bitmask: keeps the two largest magnitudes, the first of equal magnitudes
     "bitmask": Producer(0b0100, (0b0100, 0b0100, 0b1000, 0b1100), 0b0100, clears=False),
 }
 
@@ -69,7 +69,7 @@ def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
 
 
 def _crowded(present: NDArray[np.bool_], rows: slice, granularity: Granularity) -> tuple[int, list[Crowded]]:
-    """Return the number of chunks in a block of rows that have too many non-zero units, and the first ten of them."""
+    """Return the number of chunks in a block of rows with too many non-zero units, and the first ten such chunks."""
     counts, kept = present.sum(-1), structure(granularity)[1]
     crowded = counts > kept
     return int(crowded.sum()), [
@@ -172,7 +172,7 @@ def expand(
     Parameters
     ----------
     compressed : Compressed
-        The matrix.
+        The compressed matrix.
     rule, strict
         As for :func:`sptc.tensors.compressed.check_nibbles`.
     progress : Progress, optional

@@ -1,4 +1,4 @@
-"""Dependencies of a test file: subpackages ("rooms") that it and its helpers use, and a digest of files it could read.
+"""Dependencies of a test file: subpackages ("rooms") that the file could use, and a digest of files it could read.
 
 A dependency on a subpackage includes all its files, whether Python or not, and every subpackage that they import. A
 test that starts processes depends on all subpackages.

@@ -1,4 +1,4 @@
-"""A MetadataError is the same after pickling, and may be moved to another batch."""
+"""A MetadataError is unchanged by pickling, and its batch index can be replaced."""
 
 import pickle
 

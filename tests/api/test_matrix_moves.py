@@ -74,8 +74,8 @@ STORE = "stmatrix.sync.aligned.m8n8.x2.shared.b16"
 
 
 def test_wrong_addresses(rng: np.random.Generator) -> None:
-    outside = "not the start of 16 bytes of an image of 2048 bytes"
-    for lane, address, reason in ((3, 24, "no multiple of 16"), (15, 2048, outside), (0, -16, outside)):
+    outside = "not the start of 16 bytes in an image of 2048 bytes"
+    for lane, address, reason in ((3, 24, "not a multiple of 16"), (15, 2048, outside), (0, -16, outside)):
         smem, addresses = _image(rng), _addresses(rng)
         addresses[lane] = address
         with pytest.raises(OperandError) as caught:

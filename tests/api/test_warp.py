@@ -157,7 +157,7 @@ def test_an_instruction_that_does_not_fit(rng: Random) -> None:
     assert words in refusal(sptc.InstructionError, sptc.evidence, {"instruction": "sm_90", "arch": ORDERED})
     for text, words in (
         (f"{OPCODE}::f8f6f4", r"\(m128n8k32\.f16\.e4m3\.e4m3\)$"),
-        (f"{OPCODE}::f16", "^'tcgen05.* has other"),
+        (f"{OPCODE}::f16", "^the numerics of 'tcgen05.* depend on its types: add"),
     ):
         assert re.search(words, refusal(sptc.InstructionError, sptc.numerics, {"arch": "sm_100", "instruction": text}))
     assert sptc.numerics("sm_100", f"{OPCODE}::tf32").alignment_bits == 25  # the same for all types of this kind

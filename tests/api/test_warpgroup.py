@@ -47,7 +47,7 @@ REFUSALS = [
     ("imm_scale_a", lambda _: 0, "^imm_scale_a of .* must be 1 or -1, not 0$"),
     ("imm_scale_b", lambda _: True, "^imm_scale_b of .* must be 1 or -1, not True$"),
     ("scale_d", lambda _: 1, "^scale_d of .* must be True or False, not 1$"),
-    ("imm_trans_a", lambda _: 1, "^imm_trans_a .* 0 where a is held in registers, not 1$"),
+    ("imm_trans_a", lambda _: 1, "^imm_trans_a .* 0 if operand a is in registers, not 1$"),
     ("imm_trans_b", lambda _: 2, "^imm_trans_b of .* must be 0 or 1, not 2$"),
 ]
 

@@ -242,7 +242,7 @@ def test_stream_k_over_blocks(swapped: bool, matrices: dict[str, np.ndarray], rn
     assert Way.of_record(report["way"]) == way
     check(cli, expected[:140], "--way", path, "--rows", 140)
     path.write_text(json.dumps(asdict(replace(way, order="any"))), encoding="utf-8")
-    message = "added in any order have many results; name an order"
+    message = "slices that are added in order 'any' have no single sum: name another order"
     cli.refuses("--a", "a.npy", "--b", "b.npy", "--way", path, message=message)
 
 
@@ -362,9 +362,9 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--alpha", "inf"], "argument --alpha: must be a number, not 'inf'"),
         (["--swapped"], "not 2:4 sparse: "),
         (["--scales", "ue8m0", "--instruction", WGMMA], f"{WGMMA} has no block scales of ue8m0"),
-        (["--a", "packed.npz", "--compare-dense"], "a is compressed: there is no dense product to compare with"),
+        (["--a", "packed.npz", "--compare-dense"], "a is compressed, so no dense product can be computed for a comp"),
         (["--a", "strange.npz"], "strange.npz is in an unknown format, 'x'"),
         (["--prune", "--instruction", dense], f"prune needs a sparse instruction, but {dense} is dense"),
-        (["--compare-dense", "--instruction", dense], f"{dense} is dense: there is no other dense product to compare"),
+        (["--compare-dense", "--instruction", dense], f"{dense} is dense, so no other dense product can be computed "),
     ):  # fmt: skip
         cli.refuses("--a", "a.npy", "--b", "b.npy", *words, "--jobs", "1", "--backend", "golden", message=message)

@@ -144,7 +144,7 @@ def test_what_is_refused(rng: Random) -> None:
     other = drawn.words("ue8m0")
     codes = {"block_scale_a": drawn.scale_a, "block_scale_b": drawn.scale_b}
     for change, message in (
-        ({"block_scale_b": None}, r"^block_scale_b is missing: both factors have block scales, or none$"),
+        ({"block_scale_b": None}, r"^block_scale_b is missing: give block scales of both factors or of neither$"),
         ({"block_scale_a": other["block_scale_a"]}, r"^block_scale_a and .* must have the same format, not ue4m3 and"),
         ({"block_scale_a": np.ones((4, 14), bool)}, r"^block_scale_a must hold codes .float8_e8m0fnu, .* not bool of "),
         ({"block_scale_a": np.full((4, 14), 0.3)}, r"^block_scale_a holds values that ue4m3 cannot represent$"),
@@ -160,7 +160,7 @@ def test_what_is_refused(rng: Random) -> None:
         with pytest.raises(Error, match=message):
             sptc.gemm(drawn.a, drawn.b, format="e2m1", **{**words, **change})
     a = np.zeros((), np.uint8)
-    with pytest.raises(Error, match=r"^a must be a matrix, or a batch"):
+    with pytest.raises(Error, match=r"^a must be a matrix or a batch"):
         sptc.gemm(a, drawn.b, format="e2m1", **words)
     with pytest.raises(Error, match=r"^no instruction for e2m1 on sm_120 has 14 block scales along a K of 0"):
         sptc.identify(a, drawn.b, np.zeros((4, 3), np.float32), format="e2m1", result="f32", **words)

@@ -20,7 +20,7 @@ from planted_products import PLANTED, planted
 
 #: Planted faults that the quick tier tests.
 QUICK = ("lanes permuted", "metadata of zeros", "metadata with single wrong nibbles")
-#: The regression replaces one output by each of these wrong values. The quick tier uses zero.
+#: The regression test replaces one output by each of these wrong values. The quick tier uses zero.
 OTHERS = ("another", "negated", "NaN")
 REGRESSION = pytest.mark.regression
 

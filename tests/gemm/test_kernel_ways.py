@@ -110,7 +110,7 @@ def test_shapes_of_group_scales(rng: Random) -> None:
     none = {"group_scale_a": None, "group_scale_b": None}
     for change, message in (
         ({"promote": 8}, r"^a partial sum of elements 0 to 255 along K spans several groups of 128"),
-        ({"group_scale_b": None}, r"^group_scale_b is missing: both factors have group scales, or none$"),
+        ({"group_scale_b": None}, r"^group_scale_b is missing: give group scales of both factors or of neither$"),
         ({"group_scale_b": np.ones((3, N))},
          r"^group_scale_a must be of shape \(M, groups along K\) and group_scale_b"),
         ({"group_scale_b": np.ones((4, 2))},
@@ -160,7 +160,7 @@ def test_conversions_to_tf32(rng: Random) -> None:
     eye = np.eye(8, dtype=np.float32)[:, 7:]
     kept = sptc.gemm(special, eye, instruction=TF32, convert_a="cvt.rna", nan="keep")
     assert np.isnan(kept).all()  # 0 x Inf is NaN
-    with pytest.raises(Error, match=r"^convert_a is for factors in tf32, not those of wgmma"):
+    with pytest.raises(Error, match=r"^convert_a applies only to factors in tf32, not to the factors of wgmma"):
         sptc.gemm(*fp8(rng), instruction=FP8, convert_a="cvt.rna")
 
 
@@ -255,14 +255,14 @@ def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
             changed.replace(**change)
     words: dict[str, Any] = {"instruction": TF32, "numerics": changed}
     for given, message in (
-        ({"backend": "pysim"}, r"^this back end cannot change its numerics: with numerics, use golden or nat"),
+        ({"backend": "pysim"}, r"^this back end cannot change its numerics: use back end golden or native$"),
         ({"instruction": INTEGER, "prune": True}, r"^wgmma.* cannot have these numerics, which belong to another kind"),
         ({"numerics": 17}, r"^numerics must be a record that sptc.numerics returned, not 17$"),
         ({"numerics": changed.replace(alignment="down"), "backend": "native"}, r"can only truncate terms toward zero"),
     ):
         with pytest.raises(Error, match=message):
             sptc.gemm(np.sign(a), np.sign(b), **{**words, **given})
-    with pytest.raises(Error, match=r"^numerics belong to one instruction: give the argument instruction as well$"):
+    with pytest.raises(Error, match=r"^the argument numerics belongs to one instruction: give the argument inst"):
         sptc.identify(a, b, y, format="tf32", dense=True, result="f32", numerics=changed)
     with pytest.raises(Error, match=r"^integer instructions sum exactly: their numerics have no parameters to change$"):
         sptc.numerics("sm_90", INTEGER).replace(alignment_bits=12)

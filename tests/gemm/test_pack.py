@@ -225,7 +225,7 @@ UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
     (F16, {**ZEROS, "b": ZEROS["b"].T}, r"^b of mma.* must be of shape \(\.\.\., 32, 8\), not \(8, 32\)$"),
     (F16, {**ZEROS, "b": "x"}, r"^b must be an array of numpy or a tensor of PyTorch, not str$"),
     (F16, {**ZEROS, "b": ZEROS["b"] > 0}, r"^b must hold codes or numbers of f16, not bool$"),
-    (F16, {**ZEROS, "c": np.zeros((16, 8))}, r"^c must be f32, float32 or codes in uint32, not float64$"),
+    (F16, {**ZEROS, "c": np.zeros((16, 8))}, r"^c must hold f32, as float32 or as codes in uint32, not float64$"),
     (F16, {**ZEROS, "selector": 2}, r"^the selector of mma.* must be 0 to 1, not 2$"),
     (F16, {**ZEROS, "nibbles": NIBBLES}, r"^a with its nibbles of mma.* must be of shape \(\.\.\., 16, 16\)"),
     (F16, {**STORED, "nibbles": NIBBLES[:, :4]}, r"^nibbles of mma.* must be uint8 below 16 of shape \(16, 8\)"),
@@ -247,7 +247,7 @@ NOT_PACKED: list[tuple[str, dict[str, Any], str]] = [
     (DENSE, {"e": np.zeros(32, np.uint32)}, r"is dense and takes no metadata operand e$"),
     (SCALED, {"scale_a": (np.zeros(32, np.uint32), 1, 0)}, r"^the byte id in scale_a of mma.* must be 0, not 1$"),
     (SCALED, {"scale_a": 0}, r"^scale_a of mma.* must be a tuple \(data, byte id, thread id\), not int$"),
-    (TENSOR, {"d": 0}, r"^unpack of tcgen05.* needs idesc as sptc.pack returns it: .*brackets does not replace it$"),
+    (TENSOR, {"d": 0}, r"^unpack of tcgen05.* needs idesc as sptc.pack returns it: .*brackets does not replace idesc$"),
     (
         TENSOR.replace(".sp", "").replace("k32", "k16"),
         {"d": 0, "e": 0},
@@ -271,7 +271,7 @@ def test_what_is_refused() -> None:
             sptc.random_metadata(*given)
     held = sptc.pack(TENSOR, np.zeros((128, 32)), np.zeros((32, 16)))
     for others in ({"e": held["e"]}, {"scale_a": 0}, {"smem": held["smem"]}):
-        with pytest.raises(OperandError, match=r"^tcgen05.* requires a if any operand other than d is given$"):
+        with pytest.raises(OperandError, match=r"^tcgen05.* requires operand a if any operand other than d is given$"):
             sptc.unpack(TENSOR, **{name: held[name] for name in ("d", "tmem", "idesc")}, **others)
     with pytest.raises(OperandError, match=r"^the selector of mma.* must be 0 to 1, not 5$"):
         sptc.random_metadata(F16, 0, selector=5)

@@ -142,15 +142,15 @@ def test_a_product_of_the_matrices_of_a_tile(tmp_path: Path, rng: Random) -> Non
     np.testing.assert_array_equal(read_factor(path, "B"), b)
     assert Source(str(path), option="--a-tensor").read().compressed.shape == (16, 32)
     assert tile_instruction(path) == F16
-    message = r"holds the operands of an instruction: select a, b, c or y by a name"
+    message = r"holds the operands of an instruction: a name must select a, b, c or y"
     with pytest.raises(FileError, match=message):
         read_factor(path)
     sptc.save(path, **tile_of(F16, rng, (2,)))
-    for tensor, message in (("a", "holds 2 tiles; a product needs one tile"), ("y", "has no registers of a result")):
+    for tensor, message in (("a", "holds 2 tiles; a product needs one tile"), ("y", "holds no result registers")):
         with pytest.raises(FileError, match=message):
             read_factor(path, tensor)
     sptc.save(path, **tile_of(NVFP4, rng))
-    with pytest.raises(FileError, match="has block scales; commands for whole tiles accept them"):
+    with pytest.raises(FileError, match="has block scales, which only commands for whole tiles accept"):
         read_factor(path, "a")
 
 
@@ -160,7 +160,7 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path, rng: Random) -> None:
         ({**tile, "selecter": 1}, OperandError, r"^'selecter' is no argument of mma; did you mean selector\?$"),
         ({**tile, "a": [1, 2]}, OperandError, r"^a must be an array of numpy or a tensor of PyTorch, not list$"),
         ({**tile, "selector": object()}, OperandError, r"^selector must be a number or a word, not object$"),
-        ({**tile_of(NVFP4, rng), "scale_a": tile["e"]}, OperandError, r"^scale_a must be \(registers, byte id, thread"),
+        ({**tile_of(NVFP4, rng), "scale_a": tile["e"]}, OperandError, r"^scale_a must be a tuple \(registers, byte id"),
         ({**tile, "e": np.stack([tile["e"]] * 2), "c": tile["c"][None].repeat(3, 0)}, OperandError, "do not broadcast"),
         ({**tile, "instruction": "mma.what"}, InstructionError, "mma"),
     ):
@@ -173,7 +173,7 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path, rng: Random) -> None:
     with pytest.raises(FileError, match=r"tile\.npz does not name the instruction of its operands$"):
         sptc.load(path)
     np.savez(path, instruction=WGMMA, A=tile["a"])
-    with pytest.raises(FileError, match=r"tile\.npz is no register file of wgmma \('B'\)$"):
+    with pytest.raises(FileError, match=r"tile\.npz is not a valid register file of wgmma \('B'\)$"):
         sptc.load(path)
     with pytest.raises(FileError, match=r"cannot be read|not a readable"):
         sptc.load(tmp_path / "none.npz")

@@ -173,13 +173,13 @@ def test_invalid_ways() -> None:
         Way(instruction=WGMMA, split_k=(1, 1)).slices(3)
     with pytest.raises(OperandError, match=r"^a tree over 2 bits adds 4 slices, not 3$"):
         combine([1, 2, 3], "tree 1 0", lambda one, other: one + other)
-    with pytest.raises(OperandError, match=r"^slices that are added in any order have many results; name an order$"):
+    with pytest.raises(OperandError, match=r"^slices that are added in order 'any' have no single sum: name another"):
         combine([1, 2, 3], "any", lambda one, other: one + other)
     for text, message in (
-        ("tcgen05.mma.sp.kind::f16", r"is no tcgen05.mma with shape and types in brackets"),
+        ("tcgen05.mma.sp.kind::f16", r"must be a tcgen05.mma with shape and types in brackets"),
         ("tcgen05.mma.cta_group::1.kind::f16 (m256n64k16.f32.f16.f16)",
          r"^tcgen05.mma.cta_group.* has no shape and types"),
-        ("tcgen05.mma.ws.cta_group::1.kind::f16 (m64n64k16.f32.f16.f16)", r"is not used for products of matrices"),
+        ("tcgen05.mma.ws.cta_group::1.kind::f16 (m64n64k16.f32.f16.f16)", r"is not supported in matrix products"),
     ):  # fmt: skip
         with pytest.raises(InstructionError, match=message):
             instruction_named(text, "sm_100")

@@ -55,7 +55,8 @@ def fault(name: str, module: str, preset: str = "tiny") -> Callable[[Callable[[A
 def instead(name: str, module: str, function: str, preset: str = "tiny") -> Callable[[Callable[..., Any]], None]:
     """Register a function as a fault, in place of a function of a module or a method of a class in this module.
 
-    It gets the module and the correct function before the arguments. Parameters: see :class:`Fault`.
+    The registered function gets the module and the correct function before the arguments. Parameters: see
+    :class:`Fault`.
     """
 
     def enter(wrong: Callable[..., Any]) -> None:

@@ -15,7 +15,7 @@ __all__ = ["amended", "drives", "exchanged", "named", "outlives_reset", "reads"]
 def amended(
     name: str, module: str, component: str, preset: str = "tiny"
 ) -> Callable[[Callable[[Any, Any, Module], Iterable[Any]]], None]:
-    """Register assignments as a fault. They override those of the component, because the last assignment wins.
+    """Register assignments as a fault, which override those of the component, because the last assignment wins.
 
     The registered function gets the Python module, the component, and the Amaranth module that the component has built.
     It yields each assignment where it belongs, such as inside an ``m.If``. Parameters: see :class:`Fault`.
@@ -37,7 +37,7 @@ def amended(
 def drives(
     name: str, module: str, component: str, mistake: str, assignments: Callable[[Any, Module], Iterable[Any]]
 ) -> None:
-    """Register unconditional assignments as a fault. They override those of the component; see :func:`amended`."""
+    """Register unconditional assignments as a fault, which override those of the component; see :func:`amended`."""
 
     def amend(changed: Any, self: Any, m: Module) -> Iterable[Any]:
         return assignments(self, m)

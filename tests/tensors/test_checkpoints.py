@@ -234,9 +234,9 @@ def test_matrices_that_marlin_24_does_not_support(tmp_path: Path) -> None:
     np.savez(path, **arrays)
     assert read_compressed(path, "marlin_24").compressed.shape == (64, 128)
     for name, wrong, message in (
-        ("weight_packed", np.zeros((4, 100), np.int32), r"int32 \(4, 100\) and meta int16 \(4, 128\) are not"),
-        ("weight_packed", np.zeros((4, 128), np.int64), "are not those of marlin_24"),
-        ("meta", np.zeros((4, 130), np.int16), "are not those of marlin_24"),
+        ("weight_packed", np.zeros((4, 100), np.int32), r"int32 \(4, 100\) and meta int16 \(4, 128\) do not fit"),
+        ("weight_packed", np.zeros((4, 128), np.int64), "do not fit marlin_24"),
+        ("meta", np.zeros((4, 130), np.int16), "do not fit marlin_24"),
         ("scale_packed", np.ones((1, 32), np.float16), r"must be of 16 bits and shape \(1, 64\), not float"),
         ("scale_packed", np.ones((5, 64), np.float16), r"must be float16 of shape \(groups, N\), not float"),
         ("scale_packed", np.ones((1, 64), np.float32), r"must be float16 of shape \(groups, N\), not float"),

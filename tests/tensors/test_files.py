@@ -112,7 +112,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("missing.npz", r"missing\.npz cannot be read \(No such file"),
         ("missing.safetensors", r"missing\.safetensors cannot be read \("),
         ("missing.pt", r"missing\.pt cannot be read \(No such file"),
-        ("x.txt", r"x\.txt must end in \.npy, \.npz, \.safetensors, \.pt$"),
+        ("x.txt", r"x\.txt must end in one of \.npy, \.npz, \.safetensors, \.pt$"),
     ):
         with pytest.raises(FileError, match=message):
             read_matrix(tmp_path / name)

@@ -40,7 +40,7 @@ def test_casts(name: str, rng: np.random.Generator) -> None:
         # ml_dtypes rounds values between the two smallest numbers up. The next test covers these values.
         values = np.abs(values)
         values = np.where((values == 0) | ((values > 2.0**-127) & (values < 2.0**-126)), np.float32(1), values)
-    saturate = name in ("e3m2", "e2m3", "e2m1")  # these have neither infinity nor NaN
+    saturate = name in ("e3m2", "e2m3", "e2m1")  # these formats have neither infinity nor NaN
     with np.errstate(all="ignore"):
         expected = values.astype(DTYPES[name])
     quantised = quantise(values, name, saturate=saturate)
@@ -113,7 +113,8 @@ def test_nan_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(decode_codes(words, FORMATS["f32"]), [np.nan, np.nan, np.nan, np.inf, 1])
 
 
-#: Error message for a scale that float32 cannot represent. Powers of two that scale matrices; some need such a scale.
+#: Error message for a scale that float32 cannot represent; and powers of two by which matrices are multiplied, so that
+#: some matrices need such a scale.
 NO_SCALE = r"^the scale of a matrix with largest magnitude .* exceeds the range of float32$"
 POWERS = (0, 70, 129, -126, -135, 140, 900, -170, -1060)
 
@@ -220,8 +221,8 @@ def test_bad_words() -> None:
     words: dict[str, object]
     for words, message in (
         ({"fmt": "f8"}, "the format must be one of f32, f16"),
-        ({"recipe": "mx"}, "the recipe mx is for e4m3, e5m2, e3m2, e2m3, e2m1, not f16"),
-        ({"fmt": "e4m3", "recipe": "nvfp4"}, "the recipe nvfp4 is for e2m1, not e4m3"),
+        ({"recipe": "mx"}, "the recipe mx supports e4m3, e5m2, e3m2, e2m3, e2m1, not f16"),
+        ({"fmt": "e4m3", "recipe": "nvfp4"}, "the recipe nvfp4 supports e2m1, not e4m3"),
         ({"fmt": "e4m3", "recipe": "mx", "saturate": False}, "mx always saturates"),
         ({"recipe": "int8"}, "the recipe must be one of plain, mx, nvfp4"),
         ({"nan": "ignore"}, "the policy for NaN must be one of error, keep, zero"),
