@@ -132,7 +132,7 @@ def with_numerics(computes: Backend, numerics: Numerics | None, instruction: Ins
     if not isinstance(numerics, Numerics):
         raise OperandError(f"numerics must be a record that sptc.numerics returned, not {shown(numerics)}")
     if instruction is None:
-        raise OperandError("the argument numerics belongs to one instruction: give the argument instruction as well")
+        raise OperandError("the argument 'numerics' applies to one instruction, so 'instruction' must also be given")
     own, half = numerics_of(instruction, arch), instruction.d.name == "f16"
     is_longer = instruction.span is not None and numerics.step > own.step
     if own.method is not numerics.method or numerics.rounds_to_half != half or is_longer:

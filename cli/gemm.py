@@ -285,7 +285,7 @@ def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]
     """Return all options that affect the result, by name; only a product with equal options can be resumed."""
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
     values = {name: getattr(options, name) for name in (*names, *NUMERICS, "compare_dense", "alpha", "beta", "relu")}
-    # Convert the method of summation to JSON values, since the folder of the product stores JSON.
+    # The folder of an unfinished product stores the method of summation as JSON.
     stored_way: dict[str, Any] = json.loads(json.dumps(asdict(way)))
     return {"version": __version__, **stored_way, **dict.fromkeys((*EPILOGUE_FILES, *SCALE_FILES)), **files, **values}
 

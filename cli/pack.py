@@ -92,7 +92,7 @@ def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int
     folder: Path = options.output
     if folder.suffix == ".npz":
         if len(subjects) > 1:
-            raise FileError(f"{folder} can hold only one pack, not {len(subjects)}: name a folder")
+            raise FileError(f"{folder} is a file for one pack, not for {len(subjects)}: --output must be a folder")
         paths = [folder]
         require_writable(folder)
     else:

@@ -155,7 +155,7 @@ class IssuedInstruction:
         return Mux(words.scale_size == ScaleSizeCode.X4, word, Cat(first, first, second, second))
 
     def accumulator(self, row: int, column: int) -> Value:
-        """Return the accumulator of an output. Two f16 share a register, and the bits above an f16 are not checked."""
+        """Return the accumulator of an output: the value of a register, or one of the two f16 in a register."""
         lane = self.words.c[4 * (row % 8) + column // 2]
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
@@ -187,7 +187,7 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield a configuration for the proof of each register field (operand) of an instruction.
+    """Yield the configurations for the proofs of each operand of an instruction.
 
     Only the proof of field `c` follows results, so the configurations of all other fields have no pipeline registers.
     """

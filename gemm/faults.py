@@ -34,7 +34,7 @@ _SAMPLE = (96, 96)
 #: Minimum fraction of the sample outputs that a near fault nearly reproduces; and number of near faults that are tried
 #: with all ways of summation.
 _CLOSE, _TRIED = 0.85, 8
-#: Minimum fraction of wrong outputs that are near the correct product if the kernel differs only in its roundings.
+#: If at least this fraction of the wrong outputs is near the correct product, the kernel may differ only in rounding.
 _FINE = 0.98
 #: Maximum numbers of ways of summation to try: with faults of the conversion of results, with outputs stored at wrong
 #: rows and columns, and with a fault that nearly reproduces the result.

@@ -148,7 +148,7 @@ def _joined(setting: Setting, following: Setting, size: int) -> Setting:
 
 
 def not_cleared(shape: tuple[int, int]) -> Iterator[tuple[str, NDArray[np.intp], NDArray[np.intp]]]:
-    """Yield orders of output tiles in which each tile begins from the accumulator of the previous tile.
+    """Yield orders of output tiles, for a kernel that does not clear its accumulators between two tiles.
 
     An order consists of a text, the first row and column of each tile, and the numbers of rows and columns of a tile.
     """

@@ -199,7 +199,7 @@ def _numbers(name: str, array: NDArray, fmt: Format, nan: str) -> NDArray:
     if is_extension(array.dtype) or (array.dtype.kind == "f" and array.dtype.itemsize <= 8):
         array = _replaced(name, array, np.isnan(array), nan) if nan != "keep" else array
     elif array.dtype.kind not in "iu":
-        raise OperandError(f"{name} must hold codes or numbers of {fmt.name}, not {array.dtype}")
+        raise OperandError(f"{name} must hold bit patterns or numbers of {fmt.name}, not values of type {array.dtype}")
     if fmt.is_integer:
         low, high = -(1 << fmt.bits - 1) if fmt.signed else 0, (1 << fmt.bits - fmt.signed) - 1
         wrong = ~((array >= low) & (array <= high)) | (np.trunc(array) != array)

@@ -120,7 +120,7 @@ def read_way(path: Path) -> Way:
     if isinstance(record, dict) and "way" in record:
         record = record["way"]
         if record is None:
-            raise FileError(f"{path} holds no way of summation: the search found none that gives every bit")
+            raise FileError(f"{path} holds no method of summation: the search found none that reproduces every bit")
     try:
         return Way.of_record(record)
     except Error as error:

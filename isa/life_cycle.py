@@ -16,7 +16,7 @@ _MOST_REGISTERS = 256
 
 @dataclass(frozen=True)
 class _Use:
-    """Access to a register, by a thread or by a multiplication."""
+    """Access to a register by an instruction of a thread, or by an asynchronous ``wgmma`` multiplication."""
 
     call: int
     words: str

@@ -31,7 +31,7 @@ class _Pending:
     execute: Callable[[NDArray[np.bool_] | None], None]
     #: Threads whose copy is pending, or None if all threads have a pending copy.
     mask: Mask
-    #: Number of the group to which the copy of each thread belongs.
+    #: For each thread, number of the group to which its asynchronous copy belongs.
     group: NDArray[np.int64]
     #: Registers that the asynchronous work reads or writes when it completes.
     registers: frozenset[int]

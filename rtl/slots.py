@@ -101,5 +101,5 @@ class Slot:
 
     @property
     def term_bits(self) -> int:
-        """Width in bits, with sign, of an aligned product of this product slot."""
+        """Width in bits, including the sign bit, of the aligned product of this product slot (multiplier)."""
         return self.padding + self.product_bits

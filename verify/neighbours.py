@@ -31,7 +31,7 @@ class Model:
     name: str  #: Name: the difference from the right model, such as "F = 24"
     instruction: Instruction  #: Instruction that this model computes
     numerics: Numerics  #: Numerics parameters of this model
-    mux: str  #: Multiplexers of this model, ``mux4`` or ``mux3``
+    mux: str  #: Kind of multiplexer that selects elements of B: ``mux4`` or ``mux3``
     #: Function that changes the operands before the multiplication; the default changes nothing.
     alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")
     same: str = ""  #: Reason why this model gives the right result for all operands; empty if results may differ

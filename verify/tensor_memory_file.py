@@ -1,4 +1,4 @@
-"""Register files of ``tcgen05.mma``: images of tensor memory and shared memory instead of registers.
+"""Files with the operands of ``tcgen05.mma``: register files that hold images of tensor memory and shared memory.
 
 Keys: ``instruction`` (0-d string); ``idesc``, ``d``, ``a``, ``b`` (0-d integers: instruction descriptor, addresses in
 tensor memory, shared-memory descriptors); ``e`` for a sparse instruction; ``scale_a`` and ``scale_b`` for a

@@ -217,7 +217,7 @@ def test_ways_in_files(matrices: dict[str, np.ndarray], cli: CommandLine) -> Non
     assert read_way(path) == way
     for content, message in (
         ("[1]", ": the record of a way of summation must be an object of attributes, not [1]"),
-        ('{"way": null}', " holds no way of summation: the search found none that gives every bit"),
+        ('{"way": null}', " holds no method of summation: the search found none that reproduces every bit"),
         ("{", " is not JSON"),
     ):
         path.write_text(content, encoding="utf-8")

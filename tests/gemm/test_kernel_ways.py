@@ -262,7 +262,7 @@ def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
     ):
         with pytest.raises(Error, match=message):
             sptc.gemm(np.sign(a), np.sign(b), **{**words, **given})
-    with pytest.raises(Error, match=r"^the argument numerics belongs to one instruction: give the argument inst"):
+    with pytest.raises(Error, match=r"^the argument 'numerics' applies to one instruction, so 'inst"):
         sptc.identify(a, b, y, format="tf32", dense=True, result="f32", numerics=changed)
     with pytest.raises(Error, match=r"^integer instructions sum exactly: their numerics have no parameters to change$"):
         sptc.numerics("sm_90", INTEGER).replace(alignment_bits=12)

@@ -274,7 +274,7 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((HALVES, B[:4]), {}, r"^A has 8 columns and B 4 rows: they have no common K$"),
     ((NAN, B), {}, r"^a holds 1 NaN, the first in row 1, column 2$"),
     ((HALVES, NAN.T), {}, r"^b holds 1 NaN, the first in row 2, column 1$"),
-    ((HALVES, B.astype(complex)), {}, r"^b must hold codes or numbers of f16, not complex128$"),
+    ((HALVES, B.astype(complex)), {}, r"^b must hold bit patterns or numbers of f16, not values of type complex128$"),
     ((HALVES.astype("f8"), B.astype("f8")), {}, r"^the types of a and b do not imply a format: name a format or"),
     ((HALVES, B), {"format": "f61"}, r"^the format must be one of f32, f16, "),
     ((HALVES, B), {"arch": "sm_70"}, r"^'sm_70' is no known architecture; "),

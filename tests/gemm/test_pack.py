@@ -224,7 +224,7 @@ UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
     (F16, {**ZEROS, "a": ZEROS["a"][:8]}, r"^a of mma.* must be of shape \(\.\.\., 16, 32\), not \(8, 32\)$"),
     (F16, {**ZEROS, "b": ZEROS["b"].T}, r"^b of mma.* must be of shape \(\.\.\., 32, 8\), not \(8, 32\)$"),
     (F16, {**ZEROS, "b": "x"}, r"^b must be an array of numpy or a tensor of PyTorch, not str$"),
-    (F16, {**ZEROS, "b": ZEROS["b"] > 0}, r"^b must hold codes or numbers of f16, not bool$"),
+    (F16, {**ZEROS, "b": ZEROS["b"] > 0}, r"^b must hold bit patterns or numbers of f16, not values of type bool$"),
     (F16, {**ZEROS, "c": np.zeros((16, 8))}, r"^c must hold f32, as float32 or as codes in uint32, not float64$"),
     (F16, {**ZEROS, "selector": 2}, r"^the selector of mma.* must be 0 to 1, not 2$"),
     (F16, {**ZEROS, "nibbles": NIBBLES}, r"^a with its nibbles of mma.* must be of shape \(\.\.\., 16, 16\)"),
