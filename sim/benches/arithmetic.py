@@ -148,7 +148,7 @@ def _largest(inputs: Values) -> Values:
 
 
 def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]:
-    """Return the alignment shifters to test: for each kind of product slot, the accumulator, and groups of products."""
+    """Return the alignment shifters to test: those of each kind of product slot, the accumulator, and groups."""
     shifters = {}
     for slot in slots_of_each_kind(config):
         if slot.floats:
@@ -222,7 +222,7 @@ def _group_sums(config: CoreConfig, inputs: Values) -> Values:
         "exponent": np.ma.filled(scales["exponent"], 0),
         "participates": products.any(axis=1) & (significand != 0),
     }
-    # Outputs of a scaled group are undefined for products of integers, and if a block scale is NaN.
+    # The scaled outputs of a product group are undefined if its products are integers or if a block scale is NaN.
     result: Values = {name: np.ma.array(values, mask=unscaled) for name, values in masked.items()}
     return result | {"total": total, "nan": np.ma.array(scales["nan"], mask=of_integers)}
 

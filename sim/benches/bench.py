@@ -24,5 +24,5 @@ class ComponentBench:
     component: wiring.Component
     stimulus: Callable[[np.random.Generator, int], Values]  #: Function that draws a given number of random vectors
     model: Callable[[Values], Values]  #: Reference model: function from input values to the expected output values
-    #: Input ports that carry an element code; only codes of the configuration's element formats are driven
+    #: Input ports that carry the code of an element format; benches drive only codes of the configuration's formats
     codes: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ ARCHITECTURE_OF_PRESET = {
     "rtx-blackwell": "sm_120",
     "tiny": "sm_80",
 }
-#: Fraction of float blocks whose accumulators cancel all but at most one bit of the rounded sum of products.
+#: Fraction of float blocks in which each accumulator cancels the rounded sum of products, except for at most one bit.
 _RESIDUES = 0.2
 #: Fraction of float blocks with exactly one special or huge element in each row of A and each column of B. If a row had
 #: several such elements, one element could hide the effect of another.

@@ -16,7 +16,7 @@ from .items import warp_instructions
 
 __all__ = ["row_package", "single_steps", "warp_package"]
 
-#: Code in the SystemVerilog tables for the way in which a number format encodes Inf and NaN.
+#: For each way in which a number format can encode Inf and NaN, its code in the SystemVerilog tables.
 _SPECIALS = {Specials.NONE: 0, Specials.IEEE: 1, Specials.NAN: 2}
 
 
@@ -100,7 +100,7 @@ def _facts(config: CoreConfig, i: Instruction) -> list[int]:
 
 
 def _format(i: Instruction, fmt: Format, element: int = 0) -> list[int]:
-    """Return the SystemVerilog constants of a format; if `element` is not 0, an element occupies `element` bits."""
+    """Return the SystemVerilog constants of a format; `element`: bits per element, 0 for a container of A or B."""
     low = 0 if element else i.low_bit(fmt)
     largest = 0 if fmt.is_integer else fmt.maximum_exponent + fmt.bias
     return [

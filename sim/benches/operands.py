@@ -30,7 +30,7 @@ from .random_operands import FLOAT_DISTRIBUTIONS, INTEGER_DISTRIBUTIONS, random_
 
 __all__ = ["operand_benches"]
 
-#: Name and defined nibbles of the metadata rule for each code of the rule field; unused codes define no nibble.
+#: For each code of a metadata rule, name of the rule and nibbles that the rule defines; unused codes define no nibble.
 _RULES = [(code.name.lower(), RULES[code.name.lower()].legal) for code in RuleCode]
 _RULES += [("", frozenset())] * (8 - len(_RULES))
 

@@ -187,7 +187,7 @@ def random_metadata(
 def _random_scales(
     fmt: Format, scale_size: int, threads: int, distribution: str, cases: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.uint32], int, int]:
-    """Draw the block scale registers of A or B (shape (cases, 32)), a byte id, and one of `threads` thread ids."""
+    """Draw the block scale registers of A or B, shape (cases, 32), a byte id, and a thread id less than `threads`."""
     byte_id = scale_size * int(rng.integers(0, 4 // scale_size))
     thread_id = int(rng.integers(0, threads))
     scale_distribution = distribution if distribution in ("wide", "special", "bits") else "mid"

@@ -73,7 +73,7 @@ def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator
     floors = [zero_exponent_for(aligned, half_result=one, floor=config.exponent_floor) for one in (False, True)]
     rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]
     floats = len(rows)
-    if Widths(config).packed:  # packed formats (e2m1) have no f16 results
+    if Widths(config).packed:  # no instruction with packed e2m1 elements has f16 results
         rows.append((packed, zero_exponent_for(packed, grouped=True), 0))
     grids = np.array(rows or [(0, 0, 0)])
     drawn = rng.integers(0, np.where(half, max(1, floats), len(grids)))

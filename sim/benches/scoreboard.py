@@ -27,7 +27,7 @@ class Cycle:
     i_ready: bool
     o_valid: bool
     o_ready: bool
-    result: int  #: Result payload at the output stream; valid only while `o_valid`
+    result: int  #: Result payload at the output stream; valid only while `o_valid` is true
 
     @property
     def accepts(self) -> bool:

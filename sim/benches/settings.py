@@ -14,7 +14,8 @@ from .blocks import ARCHITECTURE_OF_PRESET
 
 __all__ = ["TOPS", "Settings"]
 
-#: For each top module with a bench, the Python module of its tests. `components` has all combinational components.
+#: For each top module with a bench, the Python module that contains the tests. The top module `components` contains all
+#: combinational components.
 TOPS = {
     "components": "component_tests",
     "row": "row_tests",

@@ -19,7 +19,8 @@ __all__ = ["CTA", "WARPGROUP", "CommandCoverage", "Commit", "Mma", "Pair", "Stre
 #: Names of the three states of a stream; see :attr:`~sptc.sim.benches.scoreboard.Cycle.states`.
 _STATES = ("nothing", "taken", "waits")
 _TAKEN, _WAITS = 1, 2
-#: Coverage bins for waiting times, by lower bound in cycles; a warp takes about 100 cycles per instruction.
+#: For each kind of stream, coverage bins of waiting times: the lower bound of a bin in cycles, and its label. A warp
+#: takes about 100 cycles per instruction.
 _CYCLES = {
     "core": {1: "1", 2: "2", 3: "3 to 9", 10: "10 or more"},
     "warp": {1: "1 to 9", 10: "10 to 99", 100: "100 or more"},
@@ -36,8 +37,8 @@ class _Sample(NamedTuple):
 
     cycle: Cycle
     under_way: int  # number of items in flight
-    waited: NDArray[np.intp]  # cycles that the transferred item and the transferred result waited; 0 without a transfer
-    formats: tuple[int, int | None] | None  # element formats of A of two items accepted directly one after the other
+    waited: NDArray[np.intp]  # cycles that the transferred item and result each waited; 0 if there was no transfer
+    formats: tuple[int, int | None] | None  # code of A's element format in each of two successive items
     stages: Sequence[int]  # indices of the pipeline stages that contain a step
 
 
@@ -157,7 +158,7 @@ class _Command(NamedTuple):
     in_flight: int
     operation: int | None  # operation of the offered command, or None
     waited: int  # cycles that the offered command has waited so far
-    others: tuple[int, ...]  # states of all streams but the command stream, or flags of memory accesses
+    others: tuple[int, ...]  # states of the other streams (warpgroup), or flags of memory accesses (CTA)
 
 
 class Mma(NamedTuple):

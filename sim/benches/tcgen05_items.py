@@ -20,7 +20,7 @@ __all__ = ["CtaPanel", "CtaTask", "CtaWork", "columns_from", "write_panel"]
 class CtaPanel:
     """Panel (eight columns of D) of one command, with the write to tensor memory that the bench expects."""
 
-    column: int  #: First column in tensor memory of the panel (eight columns of D)
+    column: int  #: First tensor-memory column of the panel (eight columns of D)
     half: bool  #: Whether only the lower half of each 32-bit word of tensor memory is written
     words: int  #: Expected write data, as bits of the write port; with `half`, the upper halves of words are zero
     illegal: int  #: Expected flags of undefined metadata nibbles in each row, as an integer
@@ -35,8 +35,8 @@ class CtaTask:
     name: str  #: Name of the command in messages
     payload: int  #: Payload of the command in the CTA's command stream, as an integer
     panels: list[CtaPanel]  #: Panels (eight columns) of D in the order of computation; empty for a commit
-    #: `reads`: expected number of cycles with reads of shared memory. `columns`: expected number of columns of tensor
-    #: memory that are read for operands other than D.
+    #: `reads`: expected number of cycles in which shared memory is read. `columns`: expected number of tensor-memory
+    #: columns that are read for operands other than D.
     reads: int = 0
     columns: int = 0
 

@@ -46,7 +46,7 @@ class _Instructions:
         self.tensor = self._work.tensor_after(self._next)
         self.due: deque[CtaPanel] = deque()
         self.pairs: deque[CtaPanel] = deque()
-        # For each panel of D in `due`, the index + 1 of the multiplication that computes the panel.
+        # For each panel of D in `due`, the number of its command in the test program, counted from 1.
         self._taken: deque[int] = deque()
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
@@ -168,8 +168,8 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
         32 * TENSOR_LANES * COLUMNS, lambda column: [joined_words(instructions.tensor[:, columns_from(column)])],
     )  # fmt: skip
     memories = shared, operands, accumulators
-    # A command takes longer than a panel (eight columns of D), so the gaps between commands are longer than the delays
-    # of the other CTA.
+    # The computation of a command takes longer than that of one panel (eight columns of D). Therefore, the random gaps
+    # between commands are longer than the random delays with which the other CTA becomes ready for a panel.
     task_pattern, other_pattern = random_pattern(rng, pace=2 * pace, resets=resets), random_pattern(rng, pace=pace)
     reads = columns = silent = 0
     start_clock(top)

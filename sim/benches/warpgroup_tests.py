@@ -44,8 +44,8 @@ class _Instructions:
         """Discard the driver's state that a reset of the hardware clears; the offered command stays offered."""
         self.panel: Item | None = None
         self._panels: deque[Item] = deque()
-        # Whether each panel is the last panel of its instruction. `_left` has the panels whose accumulators are not yet
-        # accepted, and `_expected` has the panels whose results are not yet delivered.
+        # For each panel, whether it is the last panel of its instruction. `_left` is for panels whose accumulators are
+        # not yet accepted, and `_expected` is for panels whose results are not yet delivered.
         self._left: deque[bool] = deque()
         self._expected: deque[bool] = deque()
         self._issued = self._done = 0
@@ -93,7 +93,7 @@ class _Instructions:
             self._marks.append(self._issued)
         elif command.operation == Operation.WAIT and self.pending > command.pending:
             raise ViolationError(
-                f"a wait for at most {command.pending} pending groups was accepted with {self.pending} groups pending"
+                f"a wait for at most {command.pending} pending commit groups was accepted with {self.pending} pending"
             )
 
     @property
@@ -137,7 +137,7 @@ class _Beside:
             ready.value = int(take and not reset)
 
     def observe(self) -> Cycle:
-        """Check the ``mma`` results of a cycle; return the handshakes of the tensor core with the offered ``mma``."""
+        """Check the ``mma`` results of a cycle; return the handshakes of the tensor core that is offered an ``mma``."""
         cycles = [monitor.sample() for monitor in self._monitors]
         offered = cycles[self.core]
         if offered.i_valid and offered.i_ready != bool(int(self._top.mma_room.value) >> self.core & 1):
@@ -155,7 +155,7 @@ class _Beside:
 
     @property
     def incomplete(self) -> bool:
-        """Whether some tensor core has not yet delivered any ``mma`` result, due to resets or to ``wgmma`` panels."""
+        """Whether some tensor core has not yet delivered any ``mma`` result; resets or ``wgmma`` can delay it."""
         return not all(board.delivered for board in self.boards)
 
 
@@ -165,8 +165,8 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     """Check results and their order under gaps, stalls and resets; without resets, every panel has a result."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = 2 * config.warp_blocks
-    # A warpgroup may wait for long: a panel of wgmma waits for its accumulators and for the receiver of results, and
-    # an mma waits for panels.
+    # The scoreboard allows long waits: a wgmma panel waits until its accumulators are offered and its results are
+    # accepted, and an mma waits while its tensor core computes wgmma panels.
     longest_wait = 100 * pace
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(iter(SETTINGS.read_program()), rng))
@@ -217,7 +217,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
             continue
         if int(top.pending.value) < instructions.pending:
             raise ViolationError(
-                f"the hardware counts {int(top.pending.value)} pending groups, but {instructions.pending} are pending"
+                f"the hardware counts {int(top.pending.value)} pending commit groups, not {instructions.pending}"
             )
         instructions.update(cycle, results)
         waited = waited + 1 if cycle.i_valid and not cycle.i_ready else 0

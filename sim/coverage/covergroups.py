@@ -52,7 +52,7 @@ class Covergroup:
     #: Bins of the last axis, if one value can hit several of them; `sample` then returns no index along the last axis.
     bins: Sequence[Bin] = ()
     #: For each row of bins along the last axis, the operations (format combinations) that the row stands for; or one
-    #: list for all rows. A bin of a row is illegal if the bin has a need that none of the row's operations meets.
+    #: list for all rows. A bin of a row is illegal if it has a requirement that none of the row's operations meets.
     rows: Sequence[Sequence[Any]] = ()
     #: Illegal bins in addition to those from `rows`. If several reasons apply to a bin, the first reason counts. A hit
     #: of an illegal bin is reported as a contradiction.

@@ -201,7 +201,8 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
     last = operations[0].alignment_bits + max(operation.headroom for operation in operations)
     reachable = np.zeros((terms + 1, last + 2), np.bool_)
     for o in operations:
-        # A step of 16 bytes or more has several terms, so the largest exponent can be that of any other term.
+        # A step of 16 bytes or more has several terms, so a term other than the one whose distance is counted can have
+        # the largest exponent.
         others = (o.zero_exponent, *o.exponents)
         reachable[: o.terms] |= _distances(o.exponents, (*others, *o.accumulator_exponents), last)
         reachable[terms] |= _distances(o.accumulator_exponents, others, last)
@@ -264,7 +265,7 @@ _E_MAX_SOURCES = (
 
 
 def _largest_exponent(operations: Operations) -> Covergroup:
-    """Return the covergroup of the largest exponent. Axes: alignment mode with result format, and source of e_max."""
+    """Return the covergroup of the largest exponent e_max. Axes: alignment mode with result format, source of e_max."""
     by_mode = split(operations, lambda o: f"{o.mode} to {o.result}")
     modes = tuple(by_mode)
     return Covergroup(

@@ -146,7 +146,7 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Whether all reachable bins, and no bins declared unreachable, have hits."""
+        """Whether every reachable bin has a hit, and no bin that is declared unreachable has a hit."""
         return all(group.reached == group.reachable and not group.contradictions for group in self)
 
     def merge(self, other: "Coverage") -> "Coverage":

@@ -1,4 +1,4 @@
-"""Operations (format combinations) of a datapath, ranges of exponents of terms, and a decoder of the words of steps."""
+"""Operations (format combinations) of a datapath, exponent ranges of their terms, and a decoder of step words."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -99,7 +99,7 @@ class Operation:
 
     @property
     def zero_exponent(self) -> int:
-        """Lower bound e_zero of the largest exponent, equal for steps of fp8 and for steps of wider formats."""
+        """Lower bound e_zero of the largest exponent; fp8 steps have the same bound as steps of wider formats."""
         bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
         return zero_exponent_for(
             bits, half_result=self.result == "f16", grouped=self.grouped, floor=self.config.exponent_floor
@@ -120,7 +120,7 @@ class Operation:
 
     @cached_property
     def exponents(self) -> range:
-        """Exponents of nonzero terms, as a range: sums of element and scale exponents; for groups, of scales only."""
+        """Exponent range of nonzero terms: sums of element and scale exponents; for groups, sums of scale exponents."""
         formats = [*([] if self.grouped else [self.a.format, self.b.format]), *self.scale_formats]
         return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
 
@@ -139,13 +139,13 @@ class Operation:
 
     @property
     def last_bits(self) -> tuple[int, int]:
-        """Exponents of the last significand bits of the smallest nonzero term and the smallest nonzero accumulator."""
+        """Exponents of the lowest significand bits of the smallest nonzero term and smallest nonzero accumulator."""
         fraction_bits = sum(fmt.fraction_bits for fmt in (self.a.format, self.b.format, *self.scale_formats))
         return self.exponents[0] - fraction_bits, self.accumulator_exponents[0] - self.accumulator.fraction_bits
 
     @property
     def last_aligned_bits(self) -> tuple[int, int]:
-        """Exponents of the lowest bits that alignment keeps of a term or accumulator if all other terms are zero."""
+        """Exponents of the lowest bits that alignment keeps of a term or of the accumulator if all others are zero."""
         lowest = self.exponents[0], self.accumulator_exponents[0]
         term, c = (max(exponent, self.zero_exponent) - self.alignment_bits for exponent in lowest)
         return max(self.last_bits[0], term), max(self.last_bits[1], c)
@@ -230,7 +230,7 @@ class Operands:
     a: NDArray  # elements of A at the multiplier of each slot, after any swap of neighbouring elements
     b: NDArray
     stored: NDArray  # elements of A as stored in the matrix, before any swap of neighbouring elements
-    candidates: NDArray  # units of B between which the multiplexers select, shape (count, chunks, 4)
+    candidates: NDArray  # units (8 or 16 bits) of B between which the multiplexers select, shape (count, chunks, 4)
     all_b: NDArray  # all elements of B at the inputs, selected or not
     nibbles: NDArray[np.uint8]  # metadata nibbles, one per chunk, shape (count, chunks)
     c: NDArray[np.uint32]

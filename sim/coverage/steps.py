@@ -184,7 +184,7 @@ _NEGATIVE = Need(
     lambda o: o.a.format.signed or o.b.format.signed,
 )
 _INTEGER_BINS = (
-    # Range of the exact integer sum: within 32 bits, clamped (``.satfinite``, last step), wrapped, or at an end of the
+    # Bins of the exact integer sum: within 32 bits, clamped (``.satfinite``, last step), wrapped, or at an end of the
     # 32-bit range.
     Bin("in range", lambda s: s.in_range),
     Bin("clamped high", lambda s: s.above & s.saturate),
@@ -195,16 +195,16 @@ _INTEGER_BINS = (
     Bin("sum equal to the smallest result", lambda s: s.total == s.MIN),
     Bin("sum one above the largest result", lambda s: s.total == s.MAX + 1),
     Bin("sum one below the smallest result", lambda s: s.total == s.MIN - 1, (_NEGATIVE,)),
-    # Values of the integer accumulator; an accumulator beyond 32 bits has its overflow bit from an earlier step of the
-    # instruction.
+    # Bins of the integer accumulator. If an accumulator needs more than 32 bits, an earlier step of the instruction has
+    # set its overflow bit.
     Bin("largest accumulator", lambda s: s.before == s.MAX),
     Bin("smallest accumulator", lambda s: s.before == s.MIN),
     Bin("accumulator above the 32-bit range", lambda s: s.before > s.MAX),
     Bin("accumulator below the 32-bit range", lambda s: s.before < s.MIN, (_NEGATIVE,)),
     Bin("accumulator above, sum in the range", lambda s: (s.before > s.MAX) & s.in_range, (_NEGATIVE,)),
     Bin("accumulator below, sum in the range", lambda s: (s.before < s.MIN) & s.in_range, (_NEGATIVE,)),
-    # Extreme integer elements: the smallest or largest number of a format, multiplied by a nonzero number or by another
-    # extreme element, or in every slot.
+    # Bins of extreme integer elements (smallest or largest number of a format): such an element is multiplied by a
+    # nonzero number or by another extreme element, or all slots have such elements.
     Bin("smallest A", lambda s: (s.a_min & (s.b != 0)).any(axis=1)),
     Bin("largest A", lambda s: (s.a_max & (s.b != 0)).any(axis=1)),
     Bin("smallest B", lambda s: (s.b_min & (s.a != 0)).any(axis=1)),
@@ -267,7 +267,7 @@ _SCALED_GROUP_BINS = (
 
 
 def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
-    """Return the mask of product groups whose sum is zero and that alone set e_max, in steps with a nonzero term."""
+    """Return the mask of zero-sum product groups that alone have the largest exponent, in steps with a nonzero term."""
     others = (s.trace.aligned != 0).any(axis=0) | s.trace.c_participates
     alone = s.sets_e_max.sum(axis=0) + s.c_sets_e_max == 1
     return s.sets_e_max & (s.trace.aligned == 0) & alone & others

@@ -1,4 +1,4 @@
-"""Values of steps that covergroups sample, computed from the operands with the golden model's arithmetic."""
+"""Values that covergroups sample from each step, computed from the operands with the golden model's arithmetic."""
 
 from functools import cached_property
 
@@ -127,7 +127,7 @@ class FloatValues(OperationValues):
         significands = np.abs(trace.aligned) * 2.0**-operation.alignment_bits
         self.e_max_significands = np.where(self.sets_e_max & (not operation.grouped), significands, np.nan)
         self.truncated, self.c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated
-        # masks of steps in which alignment discards nonzero bits, and in which a term or the accumulator stays nonzero
+        # two masks of steps: alignment discards nonzero bits; a term or the accumulator stays nonzero after alignment
         self.loses_bits = self.truncated.any(axis=0) | self.c_truncated
         self.keeps_bits = (trace.truncated != 0).any(axis=0) | (trace.c_truncated != 0)
         codes = encode_accumulator(trace.result, code_type).astype(np.uint32)
@@ -159,7 +159,7 @@ class FloatValues(OperationValues):
 
     @cached_property
     def unselected_b(self) -> tuple[Mask, Mask]:
-        """Masks of steps in which B has a NaN or an Inf that is not selected, and no used operand is NaN or Inf."""
+        """Two masks of steps: B has an unselected NaN, or an unselected Inf. In both, no used operand is NaN or Inf."""
         element, visible, classes = self.operation.b, self.ordinary, None
         if self.control.sparse and self.operation.has("b", "NaN"):
             classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes

@@ -50,7 +50,7 @@ class CycleBits(IntFlag):
     MEET_RESET = 1 << 10  #: If the last cycle had a transfer or a valid result: reset the design in this cycle
     #: Offer the ``mma`` to the tensor core whose number is in the bits from ARRAY on, even if this tensor core is full.
     BLIND = 1 << 11
-    ARRAY = 1 << 12  #: Lowest of the bits that contain the tensor core number for BLIND
+    ARRAY = 1 << 12  #: Lowest of the bits that contain the tensor core number for the event BLIND
 
 
 #: Names and values of C++ constants for the bits of :class:`CycleBits`.

@@ -27,7 +27,7 @@ __all__ = ["ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 #: Constants of the hash function, equal to the constants in ``drivers/hash.h`` and ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
 _OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
-#: Name of the Verilog module that calls the library of the array that returns hashes.
+#: Name of the Verilog module that calls a C++ library; the library simulates the array that returns hashes.
 _ECHO = "echo_array"
 #: Verilog of the array that returns hashes. Argument `step` of `unit_clock` packs the operands, `i__valid`, `o__ready`
 #: and `rst`, lowest bits first; argument `result` packs the result, `i__ready` and `o__valid`.
@@ -59,7 +59,7 @@ end
 
 
 def echoing_arrays(config: CoreConfig) -> StandIn:
-    """Return a replacement for a configuration's arrays with equal timing, which returns hashes of the operands."""
+    """Return a stand-in for the arrays of a configuration, which has their timing and returns hashes of operands."""
     operands, control = warp_operands_layout(), control_layout()
     offsets = {f"at_{name}": operands[name].offset for name, _ in operands if name != "sparsity_selector"}
     constants = offsets | {

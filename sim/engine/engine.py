@@ -92,7 +92,7 @@ class Engine:
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[Sequence[int]]:
-        """Write the waveforms of this engine's simulation to a VCD file while the context is active.
+        """Write the waveforms of this engine's simulation to a VCD file during the body of the ``with`` statement.
 
         The context yields a list that gets, for each step, the number of the clock period in which the step was at the
         inputs. Raise a `BackendError` if the engine does not use Amaranth's simulator, the only one that writes

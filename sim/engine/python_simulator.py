@@ -66,7 +66,7 @@ class SimulatedRow:
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[None]:
-        """Start a new simulation and write all its signals to a VCD file while the context is active."""
+        """Start a new simulation, and write all its signals to a VCD file during the body of the ``with`` statement."""
         if self.entered:
             self._simulator.reset()
             self.entered.clear()

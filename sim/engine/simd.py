@@ -99,7 +99,7 @@ class _Writer:
         return self._name(" | ".join(parts)) if len(parts) > 1 else parts[0]
 
     def _run(self, bits: Sequence[Bit], place: int) -> int:
-        """Return the number of bits from index `place` on that are also adjacent in one limb of their source word."""
+        """Return the number of bits from index `place` on that are also adjacent in a single limb of a source word."""
         word, first = self.places[bits[place]]
         length = 1
         while (

@@ -166,7 +166,7 @@ def steps_of(
 
 
 def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.intp]:
-    """Return the index of the block scale of each group of 16 products; with 8-bit elements, one index for the step."""
+    """Return, for each group of 16 products, the index of its block scale; with 8-bit elements, one index per step."""
     assert instruction.span
     per_byte = _BYTE // instruction.container_bits
     groups = step_bytes * per_byte // BLOCK_GROUP if instruction.container_bits == 4 else 1

@@ -22,7 +22,7 @@ __all__ = ["COMMIT", "CtaCommand", "CtaProgram", "CtaRun", "cta_command"]
 
 #: Shared-memory descriptor bits for features that the RTL lacks: 32-byte atoms and absolute leading addresses.
 _NOT_BUILT = 1 << 61 | 1 << 52
-#: Number of sparsity selectors that the RTL supports; the effect of larger selectors is not documented.
+#: Number of values of the sparsity selector that the RTL supports; the effect of larger values is not documented.
 _SELECTORS = 2
 #: Operands that are always in tensor memory. Keys: name of the command field without ``_column``. Values: name of the
 #: operand in the argument `operands` of :func:`cta_command`.
@@ -61,7 +61,8 @@ class CtaRun:
     #: 16); no panels for a commit.
     illegal: list[NDArray[np.bool_]]
     arrivals: NDArray[np.int64]  #: For each CTA, number of arrived commits
-    #: Flags of undefined operand placement, :func:`~sptc.rtl.placement.placement_layout`, shape (commands, CTAs).
+    #: Flags of undefined operand placement, as words of :func:`~sptc.rtl.placement.placement_layout`, shape (commands,
+    #: CTAs).
     undefined: NDArray[np.int64]
     broken: str  #: Interface rule that the hardware violated during the run, as text; empty for none
 

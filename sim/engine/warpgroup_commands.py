@@ -95,7 +95,7 @@ def wait(pending: int) -> Command:
 
 
 def multiplication(config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int) -> Command:
-    """Return the command for a ``wgmma`` instruction with the operands of number `case` in a batch of operands."""
+    """Return the command for a ``wgmma`` instruction with the operands of one case; `case` is an index in the batch."""
     arrays, layout = operands.arrays, descriptor_layout()
     a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in operands.descriptors)
     fields = {"operation": Operation.MULTIPLY, "a_descriptor": a_descriptor, "b_descriptor": b_descriptor}
@@ -129,7 +129,7 @@ def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immed
 def warp_instruction(
     config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int, after: int | None = None
 ) -> WarpInstruction:
-    """Return an ``mma`` instruction with one case of the operands; `after` is the field of :class:`WarpInstruction`.
+    """Return an ``mma`` instruction with one case of the operands; for `after`, see :class:`WarpInstruction`.
 
     The instruction has 16 rows and no block scales.
     """

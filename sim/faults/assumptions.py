@@ -26,7 +26,7 @@ __all__ = ["AssumedArray", "AssumedComponents", "AssumedSteps", "AssumedStream",
 
 
 class AssumedComponents(Harness):
-    """Combinational components under the assumption that their input element codes and result types are supported."""
+    """Combinational components under the assumption that their inputs select supported element and result formats."""
 
     def __init__(self, config: CoreConfig, benches: Mapping[str, ComponentBench]) -> None:
         super().__init__({name: bench.component for name, bench in benches.items()})
@@ -72,7 +72,7 @@ def assumed_control(control: Any, config: CoreConfig, arch: str, valid: Value) -
 
 
 def step_pipeline(config: CoreConfig, arch: str, layout: data.StructLayout) -> Pipeline:
-    """Return the ports of :class:`AssumedSteps` and its proof cases, one case for each pair of element codes.
+    """Return the ports of :class:`AssumedSteps` and its proof cases, one case per pair of element formats of A and B.
 
     The datapath executes the instructions of `arch`; `layout` is that of a step.
     """

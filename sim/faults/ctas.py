@@ -27,8 +27,8 @@ from .mutants import REST, TOP, UNTOUCHED, Fault, mutated
 
 __all__ = ["CtaRegression"]
 
-#: Number of arrays in the design under test: only the two arrays of one partition of tensor memory, since all four
-#: partitions are equal.
+#: Number of arrays of dot-product units in the design under test: only the two arrays of one partition of tensor
+#: memory, since all four partitions are equal.
 _ARRAYS = 2
 _COMPONENTS = {
     # No faults are injected into the placement checker, which only raises flags and has its own tests.
@@ -43,7 +43,7 @@ _COMPONENTS = {
 }
 #: Period of the random gap patterns, and maximum length of the runs that a reset ends early, both in cycles.
 _PATTERN_CYCLES, _CUT_SHORT = 997, 400
-#: Number of cycles within which all commits arrive after the last result.
+#: Maximum number of cycles from the last result to the arrival of the last commit.
 _ARRIVALS = 64
 
 
@@ -52,7 +52,7 @@ class _Run(NamedTuple):
 
     program: CtaProgram
     pattern: NDArray[np.uint8]
-    is_whole: bool  #: Whether the run ends with the program, so that its results are compared
+    is_whole: bool  #: Whether the run executes the whole program; only then, results are compared
     outputs: NDArray[np.uint32]  #: For each cycle, hash of the outputs without a fault
 
 

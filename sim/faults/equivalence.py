@@ -62,16 +62,16 @@ class Pipeline:
 #: Numbers of cycles in successive proof attempts. Registers that the fault can affect within this number of cycles may
 #: differ between the designs with and without the fault; with None, every register may differ.
 _CYCLES = (0, 1, 2, None)
-#: ABC commands of successive searches. The first search covers all of a slice, so that a difference that the search
-#: finds exists in the slice. The other two look for a small abstraction that suffices for the proof: an abstraction of
-#: the slice, or of the simplified slice.
+#: ABC commands of successive searches. The first search uses the whole slice, so a difference that it finds exists in
+#: the slice. The other two searches look for a small abstraction that suffices for the proof: the second search
+#: abstracts the slice itself, and the third search abstracts the simplified slice.
 _SEARCHES = (
     "strash; bmc3 -F 12 -T {seconds}; scorr; dc2; pdr -T {seconds}; iprove",
     "strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
     "strash; scorr; dc2; &get; &gla -F 150 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
 )
-#: First search, which uses short slices: number of cycles that a short slice reaches back, ABC commands, and maximum
-#: number of claims for which this search is tried.
+#: Search on short slices, before the :data:`_SEARCHES`: number of cycles that a short slice reaches back, ABC commands,
+#: and maximum number of claims for which the search is tried.
 _DEPTH, _SHORT, _MOST_CLAIMS = 2, "strash; scorr; dc2; pdr -T {seconds}; iprove", 1000
 #: Fraction of a proof's time limit that each of the :data:`_SEARCHES` may use for a single claim.
 _SHARES = (0.125, 0.25, 1)
@@ -146,7 +146,7 @@ class _Proofs:
         return Verdict.EQUIVALENT
 
     def _by_slices(self, fault: Fault, prepare: str) -> Verdict:
-        """Decide whether the fault changes an output, with one proof for all slices of equal structure.
+        """Decide whether the fault changes an output; slices of equal structure share one proof.
 
         With the units flattened into an array, slices are too large if every register may differ.
         """
@@ -170,7 +170,7 @@ class _Proofs:
         chosen = slices.representatives(claims)
         together = self._search(slices, chosen, _SEARCHES[0], self._timeout / 2)
         if together is Verdict.TOLD_APART:
-            # Slices of equal structure may differ in large assumptions, which the preceding search leaves out.
+            # Slices of equal structure may differ in large assumptions: the search above omits them, this one has them.
             together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2, all_assumed=True)
             return together is Verdict.EQUIVALENT
         return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in chosen)

@@ -50,7 +50,7 @@ class Graph:
         for following, *initial in lines(latches):
             assert initial in ([], [0]), "registers start at zero"
             self.first.append(following)
-        #: Literals of outputs, and literals of assumptions, which are 1 in every cycle.
+        #: Literals of the outputs, and literals of the assumptions; assumptions are 1 in every cycle.
         self.outputs = [literal for (literal,) in lines(outputs)]
         self.assumptions = [literal for (literal,) in lines(constraints)]
         place = self._read_gates(data, place, gates)

@@ -164,7 +164,7 @@ class Slices:
         return tuple(one >> 1 for one in self._literals(node) if one >> 1 not in self._constants)
 
     def _ends(self, literals: Iterable[int], depth: int | None) -> frozenset[int]:
-        """Return the registers at which a slice ends: those that are more than `depth` cycles in front of literals.
+        """Return the registers at which a slice ends: their values reach the literals after more than `depth` cycles.
 
         Registers that the selected fault can affect are not included.
         """

@@ -36,7 +36,7 @@ __all__ = ["WarpgroupRegression"]
 _CORES = "design.tensor_cores"
 #: Number of distinct ``mma`` instructions in the test, which are offered in turn.
 _BESIDE = 64
-#: Number of cycles within which all commit groups complete after the last result.
+#: Maximum number of cycles from the last result to the completion of the last commit group.
 _TAIL = 64
 #: Components with their submodules. No faults are injected into warps, which their own regression covers, nor into the
 #: life-cycle checker, which only raises flags and has its own tests.
@@ -61,7 +61,7 @@ class WarpgroupRegression:
         self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=ARRAY)
         library = self.netlist.compiled(folder, "warpgroup.cpp", group_constants(), clocked_ports(design))
         self._model = GroupModel(library)
-        self._buffers: list[object] = []  # keeps the data alive to which C structures point
+        self._buffers: list[object] = []  # keeps alive the data to which C structures point
         issued = [*commands(iter(jobs), rng)]
         beside = list(islice(warp_items(config, settings.arch, rng), _BESIDE))
         cycles = 6 * panels * pace
@@ -69,7 +69,8 @@ class WarpgroupRegression:
         busy = _with_long_stalls(rng, _with_more_offers(rng, pattern), pace)
         self._arrays = self._instructions(beside, registers, busy)
         grouped = [*commands(iter(_shortest_first(jobs)), rng, many_groups=True)]
-        #: Work of three runs. In the second and the third run, many instructions and commit groups are in flight.
+        #: Commands and ``mma`` instructions of three runs. In the second and the third run, many instructions and
+        #: commit groups are in flight.
         self._works = [
             self._work(issued, pattern, registers, pace),
             self._work(grouped, busy, registers, pace),
@@ -144,7 +145,7 @@ class WarpgroupRegression:
         results = [self._address(joined([item.expected], warp_result_layout().size)) for item in items]
         answer = self._address(np.zeros(RESULT_WORDS, np.uint32))
         operands = [warp_operands_layout().from_bits(item.payload) for item in items]
-        # Cycles from the start of each ``mma`` to the earliest start of the next one.
+        # For each ``mma``, minimum number of cycles from its start to the start of the next ``mma``.
         intervals = [registers.of_mma[bool(one.control.sparse), bool(one.long)] for one in operands]
         offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
         arrays = (CArray * WARPS)()
@@ -179,7 +180,7 @@ def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray
 
 
 def _shortest_first(jobs: list[Job]) -> list[Job]:
-    """Return the jobs sorted by their number of panels, still with alternating halves of shared memory."""
+    """Return the jobs sorted by number of panels; successive jobs still use alternate halves of shared memory."""
     halves = [sorted(jobs[half::2], key=lambda job: len(job.panels)) for half in range(2)]
     return [job for pair in zip(*halves, strict=False) for job in pair]
 
@@ -204,13 +205,13 @@ def _with_long_stalls(rng: np.random.Generator, pattern: NDArray[np.uint16], pac
 
 
 def _registers(blocks: int) -> RegisterCycles:
-    """Return test values for the register-file cycles of ``mma``: distinct, and more than a tensor core needs."""
+    """Return test values for the minimum intervals of ``mma``: all distinct, and longer than a tensor core needs."""
     cases = [(False, False), (False, True), (True, False), (True, True)]
     return RegisterCycles(of_mma={case: blocks + 3 + 5 * number for number, case in enumerate(cases)})
 
 
 def _ready(registers: RegisterCycles, job: Job) -> int:
-    """Return the cycles from acceptance of a multiplication to its first accumulators, if it runs alone."""
+    """Return the number of cycles from acceptance of a multiplication, which runs alone, to its first accumulators."""
     command = warpgroup_layout().from_bits(job.instruction)
     sparse, narrow = bool(command.control.sparse), command.control.result == ResultCode.F16 or not command.last_panel
     of_a = 0 if command.a_shared else registers.of_wgmma(sparse=sparse, narrow=narrow)
