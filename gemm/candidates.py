@@ -22,7 +22,7 @@ _Words = dict[str, Any]
 #: Numbers of slices of K to try. `_FEW` are tried before ways with promoted partial sums, and `_MANY` after these ways,
 #: since kernels rarely use many slices.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
-#: Numbers of instructions per promoted partial sum to try.
+#: Numbers of instructions to try per promoted partial sum, which is a chain result that is added to f32 registers.
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
 #: Numbers of instructions per K tile to try.
 _TILES = (1, 2, 4, 8)
@@ -33,17 +33,18 @@ _WORKERS = {
 }  # fmt: skip
 #: Numbers of rows and columns of stream-K output tiles to try.
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
-#: Orders in which to add the slices of stream-K; and minimum number of K tiles per slice to try, in addition to 1.
+#: Orders to try, in which stream-K adds slices; and the minimum number of K tiles per slice to try in addition to 1.
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
 #: Maximum number of stream-K schedules that are generated, and maximum number of schedules that are tried; only
 #: schedules with distinct result bits are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: Number of kinds of ways, see :func:`_kinds`, that are tried with all families of instructions before other kinds.
+#: Number of likely kinds of ways of summation, the first of :func:`_kinds`. They are tried with every family of
+#: instructions before any other kind is tried.
 _LIKELY = 3
 #: Maximum number of ways of summation with equal results that are recorded, including the way that is tried.
 _MOST_ALIKE = 8
-#: Numbers n to try of bits in a slice number: 2^n slices of K are added in a tree over these n bits, in every bit
-#: order.
+#: Numbers n of bits to try: 2^n slices of K are added in a tree over the n bits of the slice number. Every order of
+#: the bits is tried.
 _BITS = (2, 3, 4, 5)
 #: Maximum number of slices of K for which every order of addition is tried.
 _MOST_IN_ANY_ORDER = 8
@@ -81,7 +82,7 @@ class Expressions:
         return False
 
     def alike(self, way: Way) -> tuple[Way, ...]:
-        """Return other ways of summation, passed to :meth:`new`, that have the same bits by construction."""
+        """Return other ways of summation, passed to :meth:`new`, that give the same bits as `way` by construction."""
         return tuple(other for other in self._seen.get(self.of(way), ()) if other != way)
 
     def _number(self, part: Hashable) -> int:
@@ -191,7 +192,7 @@ def candidates(
 
 
 def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
-    """Return, for each kind of way to try with an instruction, an iterator over attributes; likely kinds first."""
+    """Return an iterator over attributes of :class:`Way` for each kind of way of summation, likely kinds first."""
     if group:
         return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
     half, few = result in ("f16", "bf16"), [{}, *({"split_k": split} for split in _FEW)]
@@ -227,7 +228,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Return the same as :func:`_kinds`, if each group of `instructions` instructions along K shares a group scale."""
+    """Return kinds as :func:`_kinds` does, for group scales that each span `instructions` instructions along K."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]

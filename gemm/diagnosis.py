@@ -22,8 +22,8 @@ __all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "diagno
 
 #: Fields of a :class:`Miss` that its JSON record contains, in addition to the way of summation.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
-#: Margin of evidence in bits. The evidence for an exact way is weak if it differs from the next best way in fewer
-#: outputs than log2 of the number of tried ways plus this margin. With 4 bits, a tried way matches by chance with a
+#: Margin of evidence in bits. The evidence for an exact way of summation is weak if this way differs from the next best
+#: way in fewer outputs than log2(number of tried ways) + margin. With 4 bits, a tried way matches by chance with a
 #: probability below 1/16.
 _MARGIN = 4
 #: Maximum number of printed ways of summation that give the same result bits by construction.
@@ -40,7 +40,7 @@ class Output:
     """One output of a product, with all data that are needed to compute it again."""
 
     way: Way  #: Way of summation of this output. A stream-K schedule is replaced by the K slices of the output.
-    factors: Factors  #: One row of the left operand, one column of the right operand
+    factors: Factors  #: The row of the left operand and the column of the right operand that give this output
     epilogue: Epilogue  #: Epilogue that is applied to this output
 
     def stored(self, total: NDArray) -> int:

@@ -29,15 +29,16 @@ from .ways import Way
 
 __all__ = ["explain"]
 
-#: Number of rows and columns of the outputs on which faults of stored results and of slices of K are tried.
+#: Numbers of rows and of columns of a sample of outputs. On this sample, faults in storing results and faults in adding
+#: slices of K are tried.
 _SAMPLE = (96, 96)
-#: Minimum fraction of the sample outputs that a near fault nearly reproduces; and number of near faults that are tried
-#: with all ways of summation.
+#: Minimum fraction: a fault is near if it nearly reproduces at least this fraction of the compared outputs; and number
+#: of near faults that are tried with all ways of summation.
 _CLOSE, _TRIED = 0.85, 8
 #: If at least this fraction of the wrong outputs is near the correct product, the kernel may differ only in rounding.
 _FINE = 0.98
-#: Maximum numbers of ways of summation to try: with faults of the conversion of results, with outputs stored at wrong
-#: rows and columns, and with a fault that nearly reproduces the result.
+#: Maximum numbers of ways of summation to try: with wrong conversions of results, with outputs stored at wrong rows and
+#: columns, and with a fault that nearly reproduces the result.
 _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
 #: If scales can be applied in several ways, `_STORED_WAYS` and `_NEAR_WAYS` are multiplied by the number of these ways,
 #: but at most by this factor.
@@ -48,7 +49,7 @@ _MOST_ERROR = 16
 #: An explanation needs evidence of `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN` bits, where `_CHOICE`
 #: is the information content of the choice of a fault and a way of summation.
 _CHOICE, _MARGIN, _FACTOR = 12, 16, 2
-#: Maximum number of rows (or columns) of a product whose rows are each tried with the metadata and scales of every
+#: Maximum number of rows (or columns) of a product for which each row is tried with the metadata and scales of every
 #: other row.
 _SOLVED = 512
 #: Maximum number of outputs of a row (or column) that are computed with the metadata or scales of other rows.
@@ -259,7 +260,7 @@ class _Examination:
             yield from self._by_ways(fault, few=True)
 
     def _distance(self, fault: Fault, way: Way) -> tuple[float, float]:
-        """Return the fraction of wrong sample outputs that a fault nearly reproduces, and the sum of their errors."""
+        """Return the fraction of wrong sample outputs that a fault nearly reproduces, and the sum of all errors."""
         way, place = fault.change_way(way) if fault.change_way else way, np.ix_(*self._probe)
         computed, values = decode_codes(Grid(fault.setting, *self._probe).codes(way), self.fmt), self.values[place]
         close = near(computed, values, self.values)[self.differs[place]]
@@ -329,7 +330,7 @@ class _Examination:
             yield explanation
 
     def _whole(self, fault: Fault, way: Way) -> Explanation | None:
-        """Return how a fault explains the whole result, or None under the conditions of :meth:`judged`.
+        """Return how a fault explains the whole result; None if :meth:`judged` rejects the fault.
 
         Also return None if the changed way of summation gives the same product without the other changes of the fault.
         """

@@ -19,11 +19,11 @@ _COLUMNS, _ELEMENTS = 64, 1 << 18
 #: Maximum number of steps in the search for the wrong nibbles of a row. Each step keeps the last two nibbles that were
 #: found, and adds the best pair of nibbles.
 _ROUNDS = 8
-#: Maximum number of replacements of one nibble from which pairs are formed: 16 for each of 128 chunks.
+#: Maximum number of changes of a single nibble from which pairs are formed: 16 nibbles for each of 128 chunks.
 _PAIRED = 2048
-#: Maximum number n of fraction bits for the accepted rounding error of a row. The root mean square of the error may be
-#: 2^-n of the row's largest output, where n is the number of fraction bits of the result type, but at most this
-#: maximum. Integers must be equal.
+#: Upper limit of n in the accepted rounding error of a row: the root mean square of the error may be 2^-n times the
+#: row's largest output. n is the smaller of this limit and the number of fraction bits of the result type. Integer
+#: outputs must be equal.
 _ROUNDING_BITS = 12
 #: Maximum number of different mistakes that the text of a fault names.
 _SHOWN = 3
@@ -92,7 +92,7 @@ def _changes(
         selected = b[kept_rows(np.full_like(own, nibble), setting.granularity)]
         sums[nibble] = (stored * selected.reshape(*stored.shape[:2], -1)).sum(1)
     steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # indices: chunk, nibble, column
-    usable = np.isfinite(steps).all(-1)  # False if the nibble changes some column by Inf or NaN
+    usable = np.isfinite(steps).all(-1)  # False if the nibble changes an output by Inf or NaN
     steps[~usable] = 0
     changes: dict[int, int] = {}
     left, most = differences, len(columns) * rounding**2

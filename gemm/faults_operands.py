@@ -30,7 +30,7 @@ _NEIGHBOURS = {
     "e4m3": ("e5m2",), "e5m2": ("e4m3",), "s8": ("u8",), "u8": ("s8",), "s4": ("u4",), "u4": ("s4",),
     "f16": ("bf16",), "bf16": ("f16",), "e3m2": ("e2m3",), "e2m3": ("e3m2",),
 }  # fmt: skip
-#: Numbers of instructions along K that a block spans, for faults by which a kernel reads wrong blocks.
+#: Sizes of blocks, in instructions along K, for faults by which a kernel reads wrong blocks of an operand.
 _BLOCKS = (1, 2, 4, 8)
 _Nibbles = NDArray[np.uint8]
 _READ = "operand read from other places"
@@ -219,7 +219,7 @@ def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
 
 
 def _lines(rows: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield wrong index maps of metadata rows: in the whole matrix, and in the rows of a warp or of a tile."""
+    """Yield wrong index maps of metadata rows, within the whole matrix and within blocks of rows, with descriptions."""
     yield from named_maps(rows)
     every = np.arange(rows)
     for size in (8, 16, 32, 64, 128):
@@ -267,6 +267,6 @@ def _layouts(rows: int, chunks: int, bits: int) -> dict[str, NDArray[np.intp]]:
     for name, atom_of in {**atoms, "CUTLASS 3 for sm_100": partial(atom_sm100, bits)}.items():
         with suppress(Error, KeyError, ValueError):
             placed = in_atoms(every, atom_of()).ravel()
-            if placed.size == every.size:  # Otherwise the atoms need padding, and this layout is not tried.
+            if placed.size == every.size:  # Sizes differ if atoms need padding; then skip this layout.
                 addresses[name] = placed.argsort().reshape(rows, chunks)
     return addresses

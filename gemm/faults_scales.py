@@ -31,7 +31,7 @@ _Applied = dict[str, NDArray]
 
 
 def _epilogue_arrays(setting: Setting) -> Iterator[tuple[str, str, str, NDArray]]:
-    """Yield the scales of A and B, C and the bias: field of the epilogue, kind of fault, name for texts, and array.
+    """Yield field, kind of fault, name for texts and array: for the scales of A, the scales of B, C, and the bias.
 
     If the product is computed transposed, the names are those of the transposed product.
     """
@@ -143,7 +143,7 @@ def epilogue_faults(setting: Setting) -> Iterator[Fault]:
 
 
 def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:
-    """Return f32 scales with common mistakes of kernels; a key is the text of a mistake: "is rounded to bf16"."""
+    """Return f32 scales with common kernel mistakes, by text of the mistake, such as "is rounded to bf16"."""
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         bits = np.asarray(scale, np.float32).view(np.uint32)
         power = bits & np.uint32(0xFF800000)
@@ -174,7 +174,7 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Table of scales of A or B: one row for 1 or 128 rows of A (columns of B), one column for each block along K."""
+    """Table of scales. A table row is for 1 or 128 rows of A (or columns of B), a table column for a block along K."""
 
     setting: Setting  #: Operands and epilogue of the correct product
     axis: int  #: Axis of the product along which the scales vary: 0 for scales of A, 1 for scales of B
@@ -193,7 +193,7 @@ class _Table:
         """Convert a table of scales to the argument of :meth:`sptc.gemm.setting.Setting.with_parts`."""
         if not self.shape:
             return {self.part: table}
-        count = self.shape[1] * self.shape[2]  # 1 if all rows or columns share the scales
+        count = self.shape[1] * self.shape[2]  # number of rows of the array, or of columns; 1 if all share the scales
         lines = table if len(table) == count else table.repeat(_SHARED, 0)[:count]
         return {self.part: np.ascontiguousarray(lines.T).reshape(self.shape)}
 
@@ -264,7 +264,7 @@ def _table_faults(tables: list[_Table], noun: str) -> Iterator[Fault]:
 
 
 def _places(table: _Table, noun: str) -> _Applied:
-    """Return scales as read from wrong blocks along K or in a wrong memory layout; a key is the text of the fault."""
+    """Return scales as read from wrong blocks along K or in a wrong memory layout, by text of the fault."""
     array, places = table.array, dict[str, NDArray]()
     for text, index in _line_maps(array.shape[1], _BLOCK_POWERS):
         places[f"are those of another {noun}: {noun} p along K takes the scale of {noun} {text}"] = array[:, index]

@@ -67,7 +67,7 @@ class GroupScales:
         if first // self.length != last // self.length:
             raise OperandError(
                 f"a partial sum of elements {first} to {last} along K spans several groups of {self.length} "
-                "elements: choose promote so that a chain ends with each group"
+                "elements: choose promote so that a chain of instructions ends at the end of each group"
             )
         return first // self.length
 

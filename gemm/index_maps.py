@@ -17,7 +17,7 @@ __all__ = [
 ]  # fmt: skip
 
 Index = NDArray[np.intp]
-#: Powers of two that are sizes in kernels: rows of a layout atom, of a warp, of a warpgroup, of a CTA tile.
+#: Powers of two that occur in kernels as numbers of rows: of a layout atom, a warp, a warpgroup or a CTA tile.
 _POWERS = tuple(1 << power for power in range(10))
 #: Maximum number of indices, or of runs of successive indices, that a text lists.
 _LISTED = 6
@@ -120,7 +120,7 @@ def _runs_text(runs: Sequence[tuple[int, int]]) -> str:
 
 
 def misread(array: NDArray, layouts: Mapping[str, Index]) -> Iterator[tuple[str, str, NDArray]]:
-    """Yield the names of two layouts, and the array that results if it is written in the first and read in the second.
+    """Yield the names of two layouts, and the array as read in the second layout after it was written in the first.
 
     A layout holds the address of each element of the array. All other addresses of the memory hold zeros.
     """
@@ -145,8 +145,8 @@ def joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 #: Tolerance: two rows of numbers are near if their distance is at most this fraction of their Euclidean norm.
 _SAME = 1 / 32
-#: Number of rows without an equal row that are compared first. All such rows are compared only if most of the first
-#: rows have a near row.
+#: Number of rows without an equal row for which a near row is searched first. The search continues with the other such
+#: rows only if most of the first rows have a near row.
 _FIRST = 16
 #: Maximum number of pairs of rows whose distance is computed.
 _MOST_DISTANCES = 1 << 22

@@ -77,7 +77,7 @@ class ProductRequest:
     #: Group scales of A and of B, f32.
     group_scale_a: NDArray | None = None
     group_scale_b: NDArray | None = None
-    #: Changes of the numerics, as in :class:`~sptc.gemm.product.Problem`.
+    #: Changes of each instruction's numerics, as in field `numerics` of :class:`~sptc.gemm.product.Problem`.
     numerics: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -162,7 +162,7 @@ def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoi
 
 
 def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format) -> Source:
-    """Return the file of a matrix if it can be memory-mapped; else write and return a file that can be mapped."""
+    """Return a matrix's file if it can be memory-mapped; else write the matrix to another file, and return it."""
     if isinstance(factor, np.ndarray):
         if Path(source.path).suffix in _MAPPED:
             return source
@@ -248,7 +248,7 @@ def _stored(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArra
 
 
 def _takes_scales(array: NDArray, fmt: Format, i: Instruction) -> bool:
-    """Return whether numbers need scales: the instruction has block scales, or the integer format cannot hold them."""
+    """Return whether numbers need scales, for block scales or because an integer format cannot hold the numbers."""
     if i.scale_size:
         return True
     if not fmt.is_integer or array.dtype.kind in "iu" or array.ndim != 2:

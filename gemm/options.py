@@ -182,7 +182,7 @@ def grouped(
 
 
 def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, chain: int) -> bool:
-    """Return whether the shapes of the scales of an epilogue fit group scales and do not fit row and column scales."""
+    """Return whether the shapes of an epilogue's scales fit group scales, but do not fit row and column scales."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or len(b) == 1:
         return False
     lengths = [length for length in (chain, _BLOCK) if length]
@@ -200,7 +200,7 @@ def _length(k: int, groups: int, chain: int) -> int:
 
 
 def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> NDArray[np.float32]:
-    """Return scales of all rows of A (columns of B), shape (rows or columns, groups); (1, groups) if shared."""
+    """Return scales for every row of A (or column of B), shape (rows, groups); (1, groups) if all rows share them."""
     if len(scales) in (1, lines):
         return scales
     if len(scales) != -(-lines // _BLOCK):
@@ -297,7 +297,7 @@ def _floats(name: str, value: Any) -> NDArray[np.float32]:
     array = np.asarray(value) if isinstance(value, (int, float, np.generic)) else as_array(name, value)
     if array.dtype.kind not in "fiu" and not is_extension(array.dtype):
         raise OperandError(f"{name} must hold numbers, not {array.dtype}")
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # invalid: a signalling NaN is converted
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # invalid: reported for a signalling NaN
         values, exact = array.astype(np.float32), array.astype(np.float64)
     lost = np.isfinite(exact) & ~np.isfinite(values) | (exact != 0) & (values == 0)
     if lost.any():

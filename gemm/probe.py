@@ -23,7 +23,8 @@ from .ways import Way
 
 __all__ = ["Probe", "probe", "write_probe"]
 
-#: Maximum number of ways of summation that are compared, and numbers of rows and of columns of the compared outputs.
+#: Maximum number of ways of summation that are compared; and numbers of rows and of columns of the outputs that each
+#: of these ways computes.
 _WAYS, _ROWS, _COLUMNS = 40, 8, 32
 #: Distributions of the random factors: the range of exponents around zero, and whether the second half of K cancels the
 #: first, so that mainly rounding errors remain.

@@ -210,7 +210,7 @@ def save_added(folder: Path, epilogue: Epilogue, start: NDArray | None) -> None:
 
 
 def dense_instruction(i: Instruction) -> Instruction:
-    """Return the dense instruction that has as many multiplications as a sparse instruction, and half its K."""
+    """Return the dense counterpart of a sparse instruction: equally many multiplications, and half the K."""
     return replace(i, sparse="", k=i.stored_k)
 
 

@@ -29,7 +29,8 @@ from .ways import Way
 
 __all__ = ["Operands", "Search", "searched"]
 
-#: Maximum numbers of multiplications, of rows and of columns of the sample of outputs on which candidates are tried.
+#: Candidates are tried on a sample of outputs. Maximum number of multiplications for the sample, and maximum numbers of
+#: its rows and of its columns.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
 #: Numbers of rows and of columns of the part of the sample on which candidates are tried first; and number of
 #: candidates that are always tried on the whole sample, so that a nearest way of summation is known.
@@ -246,7 +247,7 @@ class Search:
             epilogue = self._epilogue.take(self.target.shape, rows, columns)
             parts = slices(way, self.chains(way, rows, columns))
             in_order = stored(way, epilogue, reduce(partial(added, way), parts))
-            # Only outputs that differ if the slices are added in order need a search over all orders.
+            # Search over all orders only for outputs that the addition in order does not reproduce.
             places = np.argwhere(in_order != expected)
             for start in range(0, len(places), _ORDERED_OUTPUTS):
                 where = tuple(places[start : start + _ORDERED_OUTPUTS].T)
@@ -304,8 +305,8 @@ def searched(
 
     For `families`, `plain`, `variants` and `group` see :func:`sptc.gemm.candidates.candidates`, for `workers`
     :func:`sptc.gemm.candidates.streams`; stream-K is not searched with group scales. `problem` returns the input of the
-    search for a fault, with the ways tried so far. Raise an `OperandError` if no chain of the instructions ends with
-    each scale group.
+    search for a fault, with the ways tried so far. Raise an `OperandError` if no instruction forms chains that end
+    with each scale group.
     """
     expressions = Expressions(search.instructions, search.target.shape)
     every = candidates(families, plain, expressions, variants, group)
@@ -323,7 +324,7 @@ def searched(
             nearest, equal = _nearest(search, way)
             return Identification(True, way, outputs, nearest, equal, tried=tried, alike=expressions.alike(way))
     if group and not search.tried:
-        raise OperandError(f"no chain of the instructions ends with each group of {group} elements along K")
+        raise OperandError(f"no instruction forms chains that end with each group of {group} elements along K")
     tried, possible = search.tried, None
     if not (group or families[0][0].d.is_integer):
         for way in any_order([*chain(*families)], replace(plain, **variants[0]), expressions):

@@ -271,7 +271,7 @@ def near(computed: NDArray[np.float64], values: NDArray[np.float64], every: NDAr
 
 
 def evidence(correct: NDArray, target: NDArray, fmt: Format) -> float:
-    """Return the evidence for a fault in bits: the sum over all outputs of log2(1 + distance of the two codes)."""
+    """Return the evidence for a fault in bits: the sum of log2(1 + distance of correct and given code) over outputs."""
     sign = 1 << fmt.bits - 1
 
     def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers that sort like the values of the codes

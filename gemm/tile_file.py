@@ -144,7 +144,7 @@ def load(path: str | Path) -> dict[str, Any]:
     except (KeyError, ValueError, TypeError) as error:
         raise FileError(f"{path} is not a valid register file of {family} ({error})") from None
     if family == "wgmma" and "e" not in named:
-        named.pop("selector", None)  # Register files have a selector for dense instructions, too.
+        named.pop("selector", None)  # A register file (.npz) can have a selector even if the instruction is dense.
     tile: dict[str, Any] = {"instruction": str(text)}
     for name in (*_arguments_of(family), "D"):
         if name in named and named[name] is not None:
@@ -157,7 +157,7 @@ def load(path: str | Path) -> dict[str, Any]:
 
 
 def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Return the arrays of a file under the names of arguments of the instruction family's Python function."""
+    """Rename the arrays of a register file (``.npz``) as the arguments of the instruction family's Python function."""
     if family == "tcgen05":
         return arrays
     if family == "mma":

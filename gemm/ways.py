@@ -62,7 +62,7 @@ GROUP_SCALINGS = tuple(f"{order}, {addition}" for addition in ("fused", "rounded
 #: Conversion of f32 numbers to tf32 before the instruction. Empty: no conversion, and the instruction drops the low 13
 #: bits. ``cvt.rna``: round to nearest, ties away from zero. ``cvt.rn``: round to nearest even.
 CONVERSIONS = ("", "cvt.rna", "cvt.rn")
-#: Possible numbers of operand bits along K that two instructions take in turn, see :attr:`Way.interleave`.
+#: Possible values of :attr:`Way.interleave`: number of operand bits along K that two instructions take in turn.
 INTERLEAVES = (0, 32, 64)
 _ACCEPTED = {
     "k_order": K_ORDERS,
@@ -181,7 +181,7 @@ class Way:
 
     @property
     def operands(self) -> tuple[str, str, str, int]:
-        """Attributes by which operands are prepared. If all attributes are equal, equal chains have equal results."""
+        """Attributes that determine how operands are prepared. If these are equal, equal chains have equal results."""
         return self.instruction, self.convert_a, self.convert_b, self.interleave
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
@@ -201,7 +201,7 @@ class Way:
         return max(sum(len(of_slice) for of_slice in way.slices(instructions)) for way in ways)
 
     def check_interleave(self, instructions: int) -> None:
-        """Raise an `OperandError` if a K of this number of instructions cannot be interleaved."""
+        """Raise an `OperandError` if this way interleaves instructions along K, and their number is odd."""
         if self.interleave and instructions % 2:
             raise OperandError(f"K has {instructions} instructions, an odd number, which cannot be interleaved")
 
@@ -288,7 +288,7 @@ _GROUP_ADDITIONS = {"fused": "added by FMA", "rounded": "rounded and added"}
 
 
 def _bits_of(order: object) -> tuple[int, ...]:
-    """Return the slice-number bits over which a tree adds, in order; empty if `order` is no tree over bits."""
+    """Return the bits of slice numbers in the order in which a tree adds over them; empty if `order` lists no bits."""
     words = order.split(" ") if isinstance(order, str) else []
     digits = words[1:] if words[:1] == ["tree"] else []
     bits = tuple(map(int, digits)) if {*digits} <= {*"0123456789"} else ()

@@ -117,7 +117,7 @@ def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str,
     for :func:`pack`.
     """
     arrays, text = pack(checkpoint, name, options)
-    if name == "ptx" and path.suffix == ".npz" and not tensor:  # add the keys that files of sptc.save have
+    if name == "ptx" and path.suffix == ".npz" and not tensor:  # sptc.save writes these keys, too
         arrays |= {"instruction": np.array(text["instruction"]), "selector": np.array(int(text["selector"]))}
     write_tensors(path, {f"{tensor}.{key}" if tensor else key: array for key, array in arrays.items()}, text)
 
@@ -196,7 +196,7 @@ def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
 
 
 def _prefixes(file: TensorFile, key: str) -> list[str]:
-    """Return the name prefixes, including the dot, of all arrays in a file whose name without prefix is `key`."""
+    """Return, for each array in a file that is named `key` after an optional prefix, this prefix with its dot."""
     return [name.removesuffix(key) for name in file.names if f".{name}".endswith(f".{key}")]
 
 
@@ -260,19 +260,19 @@ def _expanded(path: Path, name: str, prefix: str) -> NDArray:
 
 
 def difference(left: NDArray, right: NDArray) -> tuple[int, tuple[int, ...] | None]:
-    """Count the different elements of two tensors of equal shape. Also return the index of the first such element.
+    """Count the positions at which two tensors of equal shape differ. Also return the index of the first of these.
 
     The tensors may have any types of real numbers. -0.0 equals 0, and NaN equals NaN.
     """
     if not left.size:
         return 0, None
     integers = left.dtype.kind in "biu" and right.dtype.kind in "biu"
-    # On most machines, a long double represents integers of 64 bits, which must equal floats exactly.
+    # Long doubles compare 64-bit integers with floats exactly: on most machines, they have 64 significant bits.
     wide = np.longdouble if max(left.dtype.itemsize, right.dtype.itemsize) >= 8 else np.float64
     shape, total, first = left.shape, 0, None
     left, right = (one.reshape(len(one) if one.ndim else 1, -1) for one in (left, right))
     for rows in row_blocks(left.shape):
-        with np.errstate(invalid="ignore"):  # a signalling NaN is converted
+        with np.errstate(invalid="ignore"):  # numpy reports "invalid" for a signalling NaN
             one, other = (part[rows] if integers else part[rows].astype(wide) for part in (left, right))
         differs = (one != other) & ~(np.isnan(one) & np.isnan(other))
         if differs.any() and first is None:

@@ -54,7 +54,7 @@ def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArr
 
 
 def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: int) -> Atom:
-    """Return an atom in which the address of an element is the sum of its row and column digits times `strides`.
+    """Return an atom. An element's address is the sum of digit times stride over the digits of its row and column.
 
     The mixed-radix digits of a row are row % 8, row // 8 % 2 and row // 16. Those of a column are
     column % half, column // half % 2 and column // (2 half).

@@ -29,7 +29,7 @@ def named_dtype(name: str) -> np.dtype:
     """
     try:
         return np.dtype(name)
-    except (TypeError, ValueError, SyntaxError):  # SyntaxError: numpy parses shapes in names such as (2,3)f4
+    except (TypeError, ValueError, SyntaxError):  # SyntaxError: malformed shape, as in "(2,3f4"
         pass
     try:
         return np.dtype(getattr(needed("ml_dtypes"), name))

@@ -152,7 +152,7 @@ def _open_npz(path: Path) -> TensorFile:
 
 def _open_safetensors(path: Path) -> TensorFile:
     safetensors = needed("safetensors")
-    with opened(path):  # Raises an error for a pipe, on which safe_open() would wait for data.
+    with opened(path):  # This call raises an error for a pipe, on which safe_open() would wait for data.
         pass
     try:
         with safetensors.safe_open(path, framework="numpy") as file:

@@ -34,8 +34,8 @@ RECIPES = {
     # Scale of a block: largest magnitude / 6 / tensor scale; the tensor scale is the largest magnitude of the matrix /
     # (6 * 448). Source: NVIDIA Transformer Engine and TensorRT Model Optimizer.
     "nvfp4": Recipe(("e2m1",), 16, "ue4m3"),
-    # Symmetric integers of compressed-tensors, with one scale per group_size 128 (64 stored values of 2:4) or per
-    # channel. The scale is the largest magnitude / 7.5, or / 127.5 for s8.
+    # Symmetric integers of compressed-tensors. A scale is for a group of 128 elements (64 stored values of 2:4) or
+    # for a channel. The scale is the largest magnitude divided by 7.5 for s4, and by 127.5 for s8.
     "group": Recipe(("s8", "s4"), 64, "f16"),
     "channel": Recipe(("s8", "s4"), None, "f16"),
 }

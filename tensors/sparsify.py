@@ -43,7 +43,7 @@ PRODUCERS = {
 
 @lru_cache(maxsize=8)
 def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
-    """Return a producer's nibble for each mask of non-zero units of a chunk, or 0 for a mask with too many units."""
+    """Return a producer's nibble for each mask of non-zero units; 0 for masks with more units than a chunk stores."""
     record, table = PRODUCERS[producer], np.zeros(1 << units, np.uint8)
     if units == 2:
         table[:3] = record.empty_of_two, 0b0100, 0b1110
