@@ -32,14 +32,14 @@ __all__ = [
 #: the fixed cost of a run.
 _TIMES = (64, 192)
 _RUNS = 5
-#: Number of tensor cores of an SM. Each tensor core serves a fourth of the warps.
+#: Number of tensor cores of an SM. Each tensor core serves a fourth of the SM's warps.
 _TENSOR_CORES = 4
 _WARPGROUP = 4
 _LANES = 32
 #: Values of N for which ``wgmma`` is measured.
 _SIZES = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
-#: Largest N whose accumulators fit into the registers of three warpgroups, and N whose 16-bit elements fill one row of
-#: a 128-byte swizzle pattern.
+#: Two values of N: the largest N for which three warpgroups have enough registers for their accumulators, and the N for
+#: which N elements of 16 bits fill one row of a swizzle pattern (128 bytes).
 _SMALL, _PATTERN = 128, 64
 #: Element formats whose instructions are measured. Every other format differs from one of these formats only in
 #: signedness, or in the split between exponent and fraction.
@@ -109,7 +109,7 @@ def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
 
 
 def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loop, Loop]]:
-    """Yield pairs of loops to run concurrently: one warpgroup repeats ``wgmma.sp``, one ``mma``, both f16 to f32."""
+    """Yield pairs of loops that run concurrently on two warpgroups: ``wgmma.sp`` and ``mma``, both f16 with f32 D."""
     selected = [i for i in instructions if i.a.name == "f16" and i.d.name == "f32"]
     warps = [i for i in selected if i.family == "mma" and i.stored_k * i.container_bits == 8 * _LANES]
     warps = [i for i in warps if i.sparse != "sp::ordered_metadata"]

@@ -28,7 +28,8 @@ COLUMNS = (
     *("instruction", "a_from", "accumulators", "a", "b", "metadata", "sms", "clock_mhz", "temperature", "watts"),
     *("baseline_watts", "kept_mac_per_cycle_sm", "pj_per_kept_mac"),
 )
-#: Operand distributions that are measured for most formats. All distributions are measured for f16, and for s8 ``mma``.
+#: Names of the operand distributions with which most formats are measured. Instructions on f16, and ``mma`` on s8, are
+#: measured with all distributions.
 _FEW = ("zeros", "normal", "bits")
 _LANES, _WARPGROUP, _WARPS = 32, 4, 8
 #: Number of iterations of a trial run that measures the time per iteration, and time in seconds between the start of a
@@ -36,7 +37,7 @@ _LANES, _WARPGROUP, _WARPS = 32, 4, 8
 _TRIAL, _SETTLING = 2000, 0.25
 #: Maximum time in seconds between two updates of a working energy counter.
 _LONGEST_STEP = 5.0
-#: Number of loops of instructions that are measured between two measurements of the baseline power.
+#: Number of loops whose energy is measured before the baseline power is measured again.
 _BETWEEN = 6
 
 
@@ -45,7 +46,7 @@ class Work:
     """A loop of instructions for an energy measurement, with the distributions of its operands."""
 
     loop: Loop
-    #: Distributions of A and B, names in :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
+    #: Names of the distributions of A and of B, items of :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
     a: str
     b: str
     #: Metadata: ``"random"`` (random defined nibbles) or ``"fixed"`` (one defined nibble). Ignored without sparsity.
@@ -96,7 +97,7 @@ def works(arch: str) -> Iterator[Work]:
                 yield from (Work(loop, "normal", "zeros"), Work(loop, "zeros", "normal"))
 
 
-#: Values of N of ``wgmma`` that are measured. Values below the largest are measured only for f16.
+#: Values of N with which ``wgmma`` is measured: the largest for all formats, the smaller values only for f16.
 _WIDEST, _NARROWER = 256, (8, 32, 64, 128)
 
 
@@ -127,7 +128,7 @@ class Meter:
         self._sms, self._seconds = sms, seconds
 
     def measure(self, works: Sequence[Work], rng: np.random.Generator) -> Iterator[Energy]:
-        """Measure the energy of loops in order. Also measure the baseline power before, between and after the loops.
+        """Measure the energy of each loop in the given order, and the baseline power before, between and after loops.
 
         The generator `rng` draws the operands. Raise a `BackendError` if the GPU cannot run a loop.
         """

@@ -47,7 +47,7 @@ class Loop:
     #: ``mma``: whether each operand is computed again, with an add instruction, before each ``mma``. Otherwise the
     #: assembler would convert the operands of an emulated instruction only once for all iterations.
     fresh: bool = False
-    given: bool = False  #: Whether operands are inputs of the kernel, in the layout of :func:`given_words`
+    given: bool = False  #: Whether the kernel gets its operands as input (:func:`given_words`)
     negated: bool = False  #: ``wgmma``: whether every second instruction negates A
 
 

@@ -32,7 +32,7 @@ _NEWEST_SCALES = 4
 _WORD_BYTES = 4
 #: Architectures with instructions that need an architecture-specific target (``sm_90a``).
 _SPECIFIC = ("sm_90", "sm_100", "sm_101", "sm_103", "sm_110", "sm_120", "sm_121")
-#: First PTX version that has the target, for each target that PTX :data:`VERSION` does not have.
+#: For each assembler target that PTX version :data:`VERSION` lacks: the first PTX version that has the target.
 _VERSIONS = {"sm_103a": "8.8", "sm_121a": "8.8", "sm_110a": "9.0"}
 #: Parameters that every kernel has, as PTX text.
 PARAMETERS = """\

@@ -27,7 +27,7 @@ import numpy as np
 
 __all__ = ["FORMAT", "Gpu", "RecordError", "driver_version", "main", "packed", "record", "unpacked"]
 
-#: Kernels and operands as text, which `sptc gpu pack` inserts.
+#: Kernels and operands as text. The command `sptc gpu pack` inserts the text into a copy of this file.
 PACK = ""
 FORMAT = "sptc gpu record 1"
 #: Maximum size of the results file in bytes. Result words that do not fit are omitted: first those of
@@ -35,7 +35,7 @@ FORMAT = "sptc gpu record 1"
 _MOST_BYTES = 5_000_000
 _MAJOR, _MINOR, _DYNAMIC_SHARED = 75, 76, 8
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
-#: Operands whose addresses are kernel parameters, in order. The address of D is the next parameter.
+#: Operands whose addresses are the first kernel parameters, in this order. The address of D is the next parameter.
 _POINTERS = ("a", "b", "c", "e", "scale_a", "scale_b")
 
 

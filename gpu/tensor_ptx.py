@@ -43,7 +43,7 @@ def tensor_kernel(opcode: Opcode, target: str, idesc: int, addresses: Mapping[st
     barriers.
     """
     pair = opcode.cta_group == 2
-    if opcode.scale_size:  # older PTX versions lack .block16 and .block32, and need a size in sparse forms
+    if opcode.scale_size:  # older PTX versions lack .block16 and .block32; sparse opcodes need .scale_vec
         opcode = replace(opcode, scale_word=f"scale_vec::{opcode.scale_size}X")
     return f"""\
 {version_and_target(target)}
@@ -130,7 +130,7 @@ def _meet(opcode: Opcode) -> Iterator[str]:
 
 
 def _range_place(name: str, number: int, count: int) -> Iterator[str]:
-    """Yield code that computes the address in global memory of the words of a range that a thread loads or stores."""
+    """Yield code that computes the global-memory address at which a thread loads or stores its words of a range."""
     yield f"mad.lo.u32 %offset, %cta, {count}, {number};"
     yield f"mad.lo.u32 %offset, %offset, {_LANES}, %local;"
     yield f"ld.param.u64 %address, [{name}];"

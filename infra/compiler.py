@@ -16,9 +16,11 @@ __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "prin
 
 #: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-#: Texts that mark the line of a compiler's output with the reason of a failure; the first text is searched first.
+#: An error message quotes the first line of a tool's output that contains the first of these texts; if there is no such
+#: line, the first line that contains the second text.
 _TELLING = (os.strerror(errno.ENOSPC), "rror")
-#: List that is empty until this process has announced its first build (only if standard error is not a terminal).
+#: Announcement of the first build of this process, in a list that is empty before that build. The list is used only if
+#: standard error is not a terminal.
 _announced: list[str] = []
 
 
@@ -81,7 +83,7 @@ def printed_by(variable: str, program: str, *words: str) -> str:
 
 
 def compile_shared(sources: Mapping[str, str], library: Path, options: Sequence[str], built: str) -> None:
-    """Compile C++ files, given as text by file name, to a shared library. Header files are not compiled separately.
+    """Compile C++ files to a shared library. `sources` maps file names to texts; header files are only included.
 
     The library is built in a scratch folder, and moved to the path `library` when complete. `built` is the name of the
     library in error messages. Raise a `BackendError` if there is no compiler, or the compiler fails.

@@ -78,7 +78,7 @@ class Diagram:
         copies: int = 1,
         size: float = 11,
     ) -> None:
-        """Draw a box at (left, top, width, height) with centred text, as a stack of up to three of its `copies`."""
+        """Draw a box at (left, top, width, height) with centred text. Up to three of its `copies` appear as a stack."""
         x, y, width, height = at
         for shift in range(_STACK * min(copies - 1, 2), -1, -_STACK):
             place = {"x": x + shift, "y": y - shift, "width": width, "height": height, "rx": 3}

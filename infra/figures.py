@@ -14,7 +14,7 @@ from .installation import install_line
 
 __all__ = ["check_plotting", "drawn", "figure", "picture", "sheet"]
 
-#: Settings for reproducible SVG: a fixed salt for ids, and text stored as text instead of outlines.
+#: Settings for reproducible SVG: a fixed salt for the hashes in ids, and labels as text instead of outlines.
 _STYLE = {"svg.hashsalt": "sptc", "svg.fonttype": "none"}
 #: Style that inverts the lightness of a figure for readers with a dark theme, and keeps the hues. The style has no
 #: effect on SVG that is part of an HTML page.

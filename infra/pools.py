@@ -58,8 +58,8 @@ class WorkError(PoolError):
         self.reason = reason  #: Predicate of the error message, for example "killed its worker three times"
 
 
-# The package pebble reports the work item whose worker died. It is not used, because it fails if a worker is killed
-# while the worker fetches work.
+# The package pebble can report the work item whose worker died. This module does not use pebble, because pebble fails
+# if a worker is killed while the worker fetches work.
 @dataclass(eq=False)
 class _Job:
     work: Callable[..., Any]
@@ -108,7 +108,7 @@ class Pool:
 
     @property
     def accepts(self) -> bool:
-        """Whether a work item may be submitted: fewer than `places` are in flight, and none is suspected of a crash."""
+        """Whether a work item may be submitted: fewer than `places` run, and none is suspected to kill its worker."""
         quarantine = self._broken or self._suspects or any(job.deaths for job in self._flying.values())
         return not quarantine and len(self._flying) < self.places
 
@@ -119,7 +119,7 @@ class Pool:
     def _start(self, job: _Job) -> None:
         try:
             self._flying[self._executor.submit(job.work, *job.arguments)] = job
-        except BrokenExecutor:  # An idle worker died, so this work item did not break the executor.
+        except BrokenExecutor:  # An idle worker died earlier; this work item did not kill it.
             self._suspects.append(job)
             self._broken = True
 

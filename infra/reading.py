@@ -29,10 +29,11 @@ __all__ = [
 
 #: Maximum size of a text file in bytes. The largest known Liberty files have a tenth of this size.
 TEXT_BYTES = 1 << 29
-#: Environment variable with the memory budget in GiB, and default budget. The budget limits the size of the arrays that
-#: a file stores compressed, or describes without elements. Arrays of ``.npy`` files are mapped and do not count.
+#: Environment variable with the memory budget in GiB, and default budget. The budget limits the total size of those
+#: arrays of a file that are compressed, or of which the file gives only the shape. The arrays of ``.npy`` files do not
+#: count, since they are mapped into memory.
 BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
-#: Upper bound of a memory limit in GiB.
+#: A memory limit, in GiB, must be below this number.
 _MOST_GIB = 1 << 20
 _SUFFIX = ".npy"
 #: Maximum number of characters of the reason in an error message, since messages of zipfile can contain parts of files.
@@ -43,7 +44,7 @@ _HEADER_BYTES, _MOST_AXES = 1 << 16, 32
 _MOST_EXPANSION = 1_100
 #: Maximum size in bytes of the directory of a zip archive, which suffices for 100,000 members.
 _DIRECTORY_BYTES = 1 << 23
-#: Signature and size in bytes of the end record of a zip archive, and of the end record for 64 bits.
+#: Signature and size in bytes: of the end record of a zip archive, and of the end record in 64-bit format (zip64).
 _END, _END_64 = (b"PK\5\6", 22), (b"PK\6\6", 56)
 _LOCATOR_64 = (b"PK\6\7", 20)
 
@@ -147,7 +148,7 @@ def _layout(file: IO[bytes]) -> _Layout:
 
 @contextmanager
 def _refused(path: Path, refusal: str) -> Iterator[None]:
-    """Convert every error into a `FileError`: zip, zlib, tokenize and numpy raise many types of errors."""
+    """Turn every error in the context into a `FileError`: zip, zlib, tokenize and numpy raise many types of errors."""
     try:
         yield
     except FileError:

@@ -15,7 +15,7 @@ _WRITTEN = Path(__file__).read_bytes()
 
 
 def code_of(source: str) -> str:
-    """Return the syntax tree of a Python source without docstrings as text, which is equal in all Python versions.
+    """Return the syntax tree of Python source text, without docstrings, as a text that is equal in all Python versions.
 
     Raise a `SyntaxError` if the source cannot be parsed.
     """
@@ -26,7 +26,7 @@ def _plain(value: Any) -> Any:
     """Return a part of a syntax tree as lists. Empty fields, of which newer Python versions have more, are left out."""
     if isinstance(value, list):
         return [_plain(item) for item in value if not _is_text(item)]
-    if isinstance(value, ast.JoinedStr):  # Python 3.12.1 adds an empty string to a nested format specification.
+    if isinstance(value, ast.JoinedStr):  # The parser of Python 3.12.1 adds an empty string to a nested format.
         return ["JoinedStr", *(_plain(part) for part in value.values if getattr(part, "value", None) != "")]
     if isinstance(value, ast.AST):
         fields = ((name, _plain(field)) for name, field in ast.iter_fields(value))
@@ -40,7 +40,7 @@ def _is_text(node: Any) -> bool:
 
 
 def code_digest(paths: Iterable[Path], *others: str) -> str:
-    """Return a digest (16 hexadecimal digits) of the code of files, of the file names, and of further strings.
+    """Return a digest (16 hexadecimal digits) of the code in some files, the names of these files, and further strings.
 
     A file that is not Python is hashed with all of its bytes. The further strings are, for example, versions of
     packages. Parsing a hundred files takes a second, so the digest is cached under a hash of the file contents.

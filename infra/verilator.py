@@ -16,7 +16,7 @@ from .installation import install_line
 
 __all__ = ["OPTIMISATION", "Verilator", "compile_library", "toolchain", "verilator"]
 
-#: Options of the C++ compiler for long simulations on the machine that compiles the model.
+#: Options of the C++ compiler for models in long simulations, which run on the same machine as the compiler.
 OPTIMISATION = ("-O3", "-march=native")
 #: Name of the compiled library in error messages.
 _BUILT = "the simulation model"
@@ -61,7 +61,7 @@ def verilator() -> Verilator:
 
 
 def toolchain() -> str:
-    """Return a key that changes with everything that affects compiled code: Verilator, compiler and CPU flags.
+    """Return a key that changes with everything that affects compiled code: Verilator, C++ compiler, CPU features.
 
     Raise a `BackendError` if Verilator or a compiler is missing.
     """

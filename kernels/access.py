@@ -34,7 +34,7 @@ def space_of(ins: Instruction) -> str:
 
 
 def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: int) -> tuple[Places, int, int]:
-    """Check a load or store. Return a function for the addresses, the bytes per thread, and the bytes per access."""
+    """Check a load or store. Return a function that computes its addresses, and its bytes per thread and per access."""
     count = 1
     for word in ins.words[1:-1]:
         if word in _VECTORS:

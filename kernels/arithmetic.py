@@ -90,7 +90,7 @@ _FORMS: dict[str, tuple[Function, str]] = {
 
 
 def _mixed(machine: Machine, ins: Instruction) -> Step:
-    """Execute shifts, bit-field instructions, byte permutations, ``lop3`` tables and selections."""
+    """Execute shifts, bit-field instructions, byte permutations, logic by a table (``lop3``) and selections."""
     words = ins.words
     types = {"t": words[-1], "b": "b32", "u": "u32", "p": "pred"}
     if words[0] == "prmt" and len(words) > 2:
@@ -146,7 +146,7 @@ _COMPARISONS: dict[str, Function] = {
 
 
 def _comparison(word: str) -> Function:
-    """Return the function of a comparison. An unordered comparison (suffix u) is also true if an operand is NaN."""
+    """Return the function of a comparison operator. An operator with suffix u (unordered) is also true for a NaN."""
     if word in _COMPARISONS:
         compare = _COMPARISONS[word]
         if word == "ne":
@@ -158,7 +158,7 @@ def _comparison(word: str) -> Function:
     return lambda a, b: compare(a, b) | (a != a) | (b != b)
 
 
-#: Types that ``setp`` compares: floats of which subnormal numbers may be flushed to zero, and other types.
+#: Types that ``setp`` compares: types that allow ``.ftz`` (subnormal numbers are flushed to zero), and other types.
 _COMPARED, _COMPARED_BITS = ("f16", "f32"), ("f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)))
 
 

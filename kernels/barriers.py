@@ -21,7 +21,7 @@ WaitStep = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 
 
 class Barriers:
-    """State of all ``mbarrier`` objects of a batch of CTAs. Their index is their byte offset in shared memory / 8."""
+    """State of all ``mbarrier`` objects of a batch of CTAs. An index is a byte offset in shared memory divided by 8."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -41,7 +41,7 @@ class Barriers:
         self.phase[places] = self.bytes[places] = 0
 
     def exceeds(self, places: NDArray[np.int64], counts: NDArray | int) -> bool:
-        """Return whether arrivals at ``mbarrier`` objects are more than the current phase of an object expects."""
+        """Return whether an ``mbarrier`` gets more arrivals than its current phase still expects."""
         pending = self.pending.copy()
         np.subtract.at(pending, places, counts)
         return bool(((pending < 0) & (self.pending >= 0)).any())
@@ -129,7 +129,7 @@ def barrier_step(machine: Machine, ins: Instruction) -> Step:
     def arrive(mask: Mask) -> None:
         at, arrivals = objects(mask), 1 if "expect_tx" in words else counts(mask)
         if state.exceeds(at, arrivals) and len(warps := machine.warps(mask)) > 1:
-            for warp in warps:  # the arrivals of a warp can belong to the next phase
+            for warp in warps:  # after a warp has arrived, the next warp can arrive in the next phase
                 arrive(warp)
             return
         if machine.checker:
@@ -155,7 +155,7 @@ def barrier_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def wait_step(machine: Machine, ins: Instruction) -> tuple[WaitStep, Step]:
-    """Return two functions for ``mbarrier.try_wait`` and ``test_wait``.
+    """Return the two functions that together execute an ``mbarrier.try_wait`` or ``test_wait``.
 
     The first function writes true for threads whose phase is complete, and returns these threads; the other threads
     wait. The second function writes false, for threads that continue although their phase is not complete.

@@ -47,18 +47,18 @@ class Box:
     offsets: NDArray[np.int64]  #: offset in bytes of each piece in global memory
     inside: NDArray[np.bool_]  #: whether each piece of the box lies inside the tensor
     swizzle: str = "none"  #: swizzle mode of the bytes in shared memory
-    fill: int = 0  #: value of each two bytes outside the tensor
+    fill: int = 0  #: 16-bit word that fills the parts of the box outside the tensor
 
     @classmethod
     def from_map(cls, tile: MapRecord, corner: list[int]) -> "Box":
         """Return the box of a tensor map. The first element of the box has the coordinates `corner`."""
         piece, offsets, inside = tile.pieces(corner)
-        fill = 0x7FF7 if tile.fill == "nan" else 0  # measured on an H200 for f16, bf16, f32 and f64
+        fill = 0x7FF7 if tile.fill == "nan" else 0  # fill measured on an H200 for f16, bf16, f32, f64
         offsets = offsets + (tile.address - GLOBAL_BASE)
         return cls(tile.box_bytes, tile.element, piece, offsets, inside, tile.swizzle, fill)
 
     def has_reduction(self, operation: str) -> bool:
-        """Return whether PTX has a reduction operation for the elements. Integers of a tensor also serve as bits."""
+        """Return whether PTX can reduce the elements. Integers can also be reduced as bits (``u32`` as ``b32``)."""
         bits = f"b{self.element[1:]}" if self.element[0] in "us" else self.element
         return is_reduction(operation, self.element) or is_reduction(operation, bits)
 
@@ -182,7 +182,8 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 def _fill(machine: Machine, ins: Instruction, box: Box, places: list[int], slots: list[int]) -> None:
     """Write copied bytes to the shared memory of one or more CTAs, and count them at an ``mbarrier`` of each CTA."""
     data = box.read(machine.memory).view(np.complex128)
-    # The checker compares source addresses only for copies without swizzle, whose tiles may lack core matrices.
+    # The checker compares the layout of a tile with source addresses only for copies without swizzle. Only such copies
+    # can write tiles that do not consist of core matrices.
     compared = machine.checker and machine.checker.tiles and box.swizzle == "none"
     origins = box.words() if compared else None
     for place, slot in zip(places, slots, strict=True):
@@ -207,7 +208,7 @@ def _check_tile(machine: Machine, ins: Instruction, place: int, octets: int, thr
 
 
 def _rows(machine: Machine, place: int, box: Box) -> NDArray[np.int64]:
-    """Return the indices, in shared memory, of the 16-byte words of a box."""
+    """Return, for each 16-byte word of a box, the index of the 16-byte word of shared memory that stores it."""
     cta, start = divmod(place, machine.shared_bytes)
     rows: NDArray[np.int64] = SWIZZLES[box.swizzle].apply(start + np.arange(0, box.octets, 16))
     return (rows + cta * machine.shared_bytes) >> 4

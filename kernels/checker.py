@@ -26,12 +26,12 @@ from .tiles import CopiedTiles
 __all__ = ["Checker"]
 
 _WARP, _WORD = 32, 4
-#: Warp number in the record of a word that was never written or read.
+#: Number that is recorded, in place of a warp number, for a word that was never accessed.
 _NOBODY = -1
 #: Limit for the number of recorded accesses. Above this limit, accesses that are no longer the last access to any word
 #: are dropped.
 _MOST_ACCESSES = 1 << 22
-#: Initial number of accesses for which the table of accesses has space.
+#: Initial capacity of the table of accesses. The table grows when it is full.
 _FIRST_ACCESSES = 1 << 10
 
 
@@ -57,8 +57,8 @@ class Checker:
         #: Warp (or proxy), time and line of each access, indexed by the access number. Number 0 means no access.
         self.accesses = np.full((3, _FIRST_ACCESSES), _NOBODY, np.int32)
         self.count = 1
-        #: Number of the access up to which all warps have seen all writes, and number of the access up to which all
-        #: warps have seen all reads. Later accesses must be checked.
+        #: For writes and for reads: number of the access up to which all warps have seen all accesses of this kind.
+        #: Only later accesses must be checked.
         self.settled = {"wrote": 0, "read": 0}
         self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
         #: For each word of shared memory: number of unfinished copies or multiplications that may read or write the
@@ -112,7 +112,7 @@ class Checker:
         self.accesses[:, : len(kept)], self.count = self.accesses[:, kept], len(kept)
 
     def _note(self, ins: Instruction, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray) -> None:
-        """Record that threads wrote or read cells of shared memory, one each. `verb` is ``"wrote"`` or ``"read"``."""
+        """Record that threads wrote or read one cell each of shared memory. `verb` is ``"wrote"`` or ``"read"``."""
         own = np.arange(self.warps)
         first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
         last = self.last[verb][count]
@@ -122,7 +122,7 @@ class Checker:
     def _unseen(
         self, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray[np.intp]
     ) -> tuple[int, int] | None:
-        """Return a word whose last access is not ordered before an access by `threads`, and that thread; or None."""
+        """Return a word whose last access is not ordered before an access by a thread, and the thread; else None."""
         numbers = self.last[verb][count].take(cells).view(np.uint32)
         if not numbers.size or int(numbers.max()) <= self.settled[verb]:
             return None
@@ -155,7 +155,7 @@ class Checker:
         self._note(ins, "wrote", count, cells, threads)
 
     def overwrite(self, ins: Instruction, threads: NDArray[np.intp], at: NDArray[np.int64], octets: int) -> None:
-        """Check that reads of words are ordered before a copy to them. `threads` has one item, or one per offset."""
+        """Check that reads of words are ordered before copies to them by `threads`: one thread, or one per offset."""
         count, cells = cells_of(at, octets)
         self._overwrite(ins, threads.repeat(len(cells) // len(at)) if len(threads) > 1 else threads, count, cells)
 
@@ -168,7 +168,7 @@ class Checker:
         *,
         whole: bool = True,
     ) -> None:
-        """Check that earlier reads are ordered before a write; if not `whole`, check only reads by ``tcgen05``."""
+        """Check that earlier reads are ordered before a write. If `whole` is False, check only reads by ``tcgen05``."""
         if self.tensor_cores and threads.size:
             self.tensor_cores.overwrite(ins, count, cells, self.done[self.warps_of(threads)], int(threads[0]))
         if whole and (at_fault := self._unseen("read", count, cells, threads)):

@@ -16,9 +16,9 @@ from .program import size_of
 
 __all__ = ["Rounding", "canonical", "clamped", "converted_nan", "decoded", "encoded", "first_nan", "flushed"]
 
-#: Formats that numpy has as floating-point types.
+#: Formats for which numpy has a floating-point type.
 _NUMPY = ("f16", "f32", "f64")
-#: Widths of significand and of the whole code, in bits, for formats with NaN payloads.
+#: Widths in bits, for formats with NaN payloads: width of the stored significand, and width of the whole code.
 _WIDTHS = {"f16": (10, 16), "f32": (23, 32), "f64": (52, 64)}
 
 
@@ -81,7 +81,7 @@ def decoded(codes: NDArray, name: str) -> NDArray[np.float64]:
     if name == "bf16":
         codes, name = codes.astype(np.uint32) << np.uint32(16), "f32"
     if name in _NUMPY:
-        with np.errstate(invalid="ignore"):  # The conversion of a signalling NaN would give a warning.
+        with np.errstate(invalid="ignore"):  # numpy would warn of the conversion of a signalling NaN.
             return codes.view(f"<f{codes.dtype.itemsize}").astype(np.float64)
     return decode_codes(codes, FORMATS[name])
 

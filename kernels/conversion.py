@@ -145,14 +145,14 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
 
 
 def _nan_conversion(to: str, source: str, mode: str, *, ftz: bool) -> Callable[[NDArray], NDArray[np.uint64]] | None:
-    """Return a function from NaN codes to the codes that an H200 converts them to, or None if these are canonical."""
+    """Return a function that converts NaN codes as an H200 does, or None if the conversion gives the canonical NaN."""
     if (to, source) == ("f32", "bf16"):
         return lambda codes: codes.astype(np.uint64) << np.uint64(16)
     if (to, mode) == ("tf32", "rna"):
         return lambda codes: codes.astype(np.uint64) & np.uint64(0xFFFFE000)
     if "f64" not in (to, source) or not {to, source} <= {"f16", "f32", "f64"}:
         return None
-    if ftz and source == "f32":  # the NaN is canonical before it is converted
+    if ftz and source == "f32":  # the conversion begins with the canonical NaN, not with the operand
         return lambda codes: converted_nan(np.full_like(codes, 0x7FFFFFFF), source, to)
     return lambda codes: converted_nan(codes, source, to)
 

@@ -63,7 +63,7 @@ class ThreadGroups:
         self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
 
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
-        """Complete all but the last `left` committed groups of the threads; if not `closed`, also uncommitted work."""
+        """Complete all committed groups of the threads but the last `left`; if not `closed`, all their work."""
         last = self.open - left - 1 if closed else self.open
         due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):

@@ -122,7 +122,7 @@ class CtaBarriers:
         return mask & ~self.waiting
 
     def _settle_clusters(self) -> None:
-        """Release threads that wait at a cluster barrier if no live thread of the cluster has arrived less often."""
+        """Release threads that wait at a cluster barrier if all live threads of the cluster have arrived as often."""
         size = self.cluster_threads
         never = np.iinfo(np.int64).max
         arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)

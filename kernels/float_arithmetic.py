@@ -114,7 +114,7 @@ def _keeping_nan(name: str, compute: Function) -> Function:
 
 
 def _sign(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
-    """Execute ``neg`` and ``abs``, which change only the sign bit of each element. NaN results are as in arithmetic."""
+    """Execute ``neg`` and ``abs``, which change only sign bits. NaN results follow the rules for results of ``add``."""
     change: Function = operator.neg if name == "neg" else np.abs
     if type_ == "f64":
         return operation(machine, ins, _keeping_nan(name, change), [type_], type_)

@@ -13,7 +13,7 @@ __all__ = ["COMBINATIONS", "divided", "dot_product", "extracted", "funnel", "hig
            "wide_product"]  # fmt: skip
 
 Function = Callable[..., NDArray]
-#: Functions that combine two values. Reductions, and ``setp`` with a combination, use these functions, too.
+#: Functions that combine two values, for integer instructions, for reductions, and for ``setp`` with a combination.
 COMBINATIONS: dict[str, np.ufunc] = {
     "add": np.add, "min": np.minimum, "max": np.maximum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,

@@ -344,7 +344,7 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
 
 
 def _element(dtype: np.dtype) -> str:
-    """Return the PTX type of an array's elements, or an unsigned integer type if PTX has no reductions of that type."""
+    """Return the PTX type of an array's elements, or an unsigned type of equal width if PTX cannot reduce them."""
     bits = 8 * dtype.itemsize
     if dtype.name == "bfloat16":
         return "bf16"

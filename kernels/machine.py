@@ -43,8 +43,8 @@ Step = Callable[[Mask], Any]
 #: Function that returns the step of an instruction: a function that executes the instruction for a mask of threads.
 Builder = Callable[["Machine", Instruction], Step]
 Unit = TypeVar("Unit")
-#: Function of a mask of threads. It returns the state space, and the offset of each thread's access (one element if all
-#: offsets are equal).
+#: Function that takes a mask of threads. It returns the state space that the threads access, and the offset of each
+#: thread's access in this space (one element if all offsets are equal).
 Places = Callable[[Mask], tuple[str, NDArray[np.int64]]]
 #: Lowest bit of the CTA rank in a shared-memory address of a cluster. As on a GPU, kernels clear this bit to address
 #: the first CTA of a pair.
@@ -53,7 +53,7 @@ _AXES = "xyz"
 _WINDOWS = (
     ("global", GLOBAL_BASE), ("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)
 )  # fmt: skip
-#: State spaces of opcodes for which the memory of an address is known without a search of the address windows.
+#: State spaces with one memory. If an opcode names one of these, the address windows need not be searched.
 _ONE_WINDOW = ("global", "shared", "local", "param")
 #: Alignment of each CTA's shared memory in bytes. It is the size of the largest swizzle pattern, so that the low
 #: address bits are the same in every CTA.
@@ -113,7 +113,8 @@ class Machine:
         #: Memory of each state space, by the name of the space, as arrays with elements of 1, 2, 4, 8 and 16 bytes.
         self.views = {"global": memory.views, "shared": views(self.shared.reshape(-1)), "param": views(padded),
                       "local": views(np.zeros(self.count * kernel.local_bytes, np.uint8))}  # fmt: skip
-        #: Last value of each address base. Instructions with an equal base and value reuse the offsets of the base.
+        #: Last values of each address base in all threads, with their offsets. An instruction whose address base still
+        #: has these values reuses the offsets.
         self.bases: dict[Operand, _Base] = {}
         self.thread_numbers = np.arange(self.count)
         self.cta_of_thread = self.thread_numbers // self.threads

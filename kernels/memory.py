@@ -28,7 +28,7 @@ _FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 
 
 def views(array: NDArray) -> dict[int, NDArray]:
-    """Return views of an array as cells (groups of elements, up to 16 bytes), by the number of elements per cell."""
+    """Return views of an array, by elements per cell: each view divides the array into cells of up to 16 bytes."""
     types = UNSIGNED | {16: np.dtype(np.complex128)}
     return {size // array.itemsize: array.view(dtype) for size, dtype in types.items() if size >= array.itemsize}
 
@@ -41,7 +41,7 @@ def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]
 
 
 def pieces_of(octets: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return the sorted, distinct offsets of pieces that cover bytes at `octets`, and the piece size (16 or 4)."""
+    """Return the sorted, distinct offsets of pieces that contain the offsets `octets`, and the piece size (16 or 4)."""
     words = np.unique(octets // _WORD)
     rows = np.unique(words // 4)
     return (16 * rows, 16) if 4 * len(rows) == len(words) else (_WORD * words, _WORD)

@@ -181,7 +181,7 @@ def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
 
 
 class _Product:
-    """Grids of ``mma`` chains, all of one shape, as registers: shape (grids, rows or columns, steps, registers)."""
+    """Grids of ``mma`` chains, all of one shape, as register indices: (grids, rows or columns, steps, registers)."""
 
     def __init__(self, machine: Machine, grids: list[_Grid]) -> None:
         self.machine = machine

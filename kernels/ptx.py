@@ -94,7 +94,7 @@ class _Module:
             raise KernelError(f"line {self.line(version.start(1))}: PTX {version[1].strip()} is later than {latest}, "
                               "the latest supported version")  # fmt: skip
         self.target = target[1].split(",")[0].strip()
-        #: Declarations of shared memory so far, each with its index in the module text.
+        #: Declarations of shared variables that were read so far, each with its position in the text of the module.
         self.shared: list[tuple[int, str]] = []
         #: Initial content of each variable in global and constant memory.
         self.variables: dict[str, bytes] = {}
@@ -200,7 +200,7 @@ def _initial_content(declared: re.Match[str]) -> bytes:
         sides.append(vector)
     _check_size("global or constant", prod(sides) * size_of(type_))
     values = np.zeros(prod(sides), numpy_type(type_))
-    place, rows = 0, list[int]()  # index of the next value, and index after each row that has begun
+    place, rows = 0, list[int]()  # index of the next value; index after each row whose brace is open
     for item in re.findall(r"[{}]|[^{},\s]+", initial):
         if item == "{":
             rows.append(place + prod(sides[len(rows) :]))

@@ -78,14 +78,15 @@ class Program:
         #: threads that continue), and functions that read guard predicates.
         self.steps: dict[int, Step] = {}
         self.waits: dict[int, WaitStep] = {}
-        #: By instruction index: functions that write the result false of ``mbarrier.try_wait`` and ``test_wait``.
+        #: By instruction index: functions that write false as the result of ``mbarrier.try_wait`` or ``test_wait``.
         self.failures: dict[int, Step] = {}
         self.guards: dict[int, Reader] = {}
         self.asynchronous = wgmma_registers(machine)
-        #: Functions that execute consecutive instructions without a branch, a wait or a label, by the index of the
-        #: first instruction: blocks that end before an instruction ``.sync``, and blocks for whole warps or warpgroups.
+        #: Blocks: lists of functions that execute consecutive instructions without a branch, a wait or a label, by the
+        #: index of the first instruction. Blocks of the first dictionary also end before an instruction ``.sync``;
+        #: whole warps or warpgroups execute blocks of the second dictionary.
         self.blocks: tuple[dict[int, list[Step]], dict[int, list[Step]]] = ({}, {})
-        #: Number of executions of each of these blocks.
+        #: Number of executions of each block in the two dictionaries.
         self.block_runs: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
         #: A sentence for each instruction that this model does not implement.
         self.problems: list[str] = []
@@ -95,7 +96,7 @@ class Program:
             except KernelError as error:
                 text = str(error)
                 self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
-            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # an operand has a wrong type
+            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # operands of a wrong kind
                 self.problems.append(f"line {ins.line}: {ins.opcode}: the operands do not fit the instruction")
         if not self.problems:
             self.steps |= mma_steps(machine, self.joins)
@@ -122,7 +123,7 @@ class Program:
             raise not_modelled(ins)
 
     def _block(self, place: int, *, together: bool) -> list[Step]:
-        """Return functions that execute the instructions from an index to the next end of a block."""
+        """Return the functions that execute the block of instructions that begins at the index `place`."""
         steps: list[Step] = []
         while place in self.steps:
             if steps and (place in self.joins or (not together and place in self.convergence)):
@@ -182,7 +183,7 @@ class Program:
             work()
 
     def _state(self) -> tuple[bytes, bytes]:
-        """Return the program counters with the state of all barriers, and the registers, of all threads."""
+        """Return two byte strings: program counters and state of barriers, and registers, each of all threads."""
         arrays = (self.counters, self.barriers.arrived, self.barriers.cluster_arrivals)
         registers = b"".join(register.tobytes() for register in self.machine.registers)
         return barriers(self.machine).state() + b"".join(array.tobytes() for array in arrays), registers
@@ -197,7 +198,7 @@ class Program:
 
     def _deadlock(self) -> KernelError:
         code, alive = self.code, self.barriers.alive
-        places = self.counters - self.barriers.waiting  # the counter of a thread at a barrier points behind the barrier
+        places = self.counters - self.barriers.waiting  # threads at a barrier have already advanced by one instruction
         waits = []
         for place in np.unique(places[alive]).tolist():
             threads = np.flatnonzero(alive & (places == place))

@@ -37,7 +37,7 @@ class KernelSummary:
     parameters: tuple[tuple[str, str, int], ...]
     #: CTA size that the kernel requires, in threads along each axis. Empty if the kernel requires none.
     block: tuple[int, ...]
-    #: Opcodes by topic, and descriptors that constants determine, each with the lines where they occur.
+    #: For each topic: opcodes, or descriptors that constants determine, each with the lines in which it occurs.
     opcodes: dict[str, dict[str, tuple[int, ...]]]
     #: One sentence, with the line number, for each instruction that this model does not implement.
     unmodelled: tuple[str, ...]

@@ -43,14 +43,14 @@ class Accesses:
 
     @classmethod
     def of(cls, written: NDArray[np.bool_], read: NDArray[np.bool_], shared: list[NDArray[np.int64]]) -> "Accesses":
-        """Return the accesses to masked words of tensor memory, shape (128, 512), and to shared-memory offsets."""
+        """Convert masks (128, 512) of written and read tensor-memory words, and shared-memory offsets, to accesses."""
         at, octets = pieces_of(np.concatenate([places.ravel() for places in shared]))
         columns = np.flatnonzero((written | read).any(0))
         return cls(np.flatnonzero(written), np.flatnonzero(read), columns, at, octets)
 
 
 class TensorOrder:
-    """Numbers of asynchronous ``tcgen05`` instructions, and the last accesses to each memory word, for the checker."""
+    """Data of the checker: numbers of asynchronous ``tcgen05`` instructions, and last accesses to each memory word."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.checker = machine, machine.checker
@@ -116,7 +116,7 @@ class TensorOrder:
             kept[cells] = np.full(count, number, np.uint32).view(kept.dtype)
 
     def committed(self, thread: int) -> int:
-        """Return the number of the last multiplication or copy of a thread, for which a commit of the thread waits."""
+        """Return the number of a thread's last multiplication or copy, which a commit of the thread waits for."""
         return self._last.get(thread, 0)
 
     def overwrite(

@@ -19,7 +19,8 @@ __all__ = ["Compilation", "compile_function", "run"]
 
 #: Names of the launch axes in TileLang.
 _AXES = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
-#: Last ``CUtensorMapDataType`` whose elements are copied unchanged. Later types flush or round numbers.
+#: Highest code of a ``CUtensorMapDataType`` whose elements are copied unchanged. Copies of types with higher codes
+#: flush or round numbers.
 _LAST_TYPE = 9
 
 
@@ -209,7 +210,7 @@ def _number(value: Any, tvm: Any, sizes: Mapping[str, int]) -> int:
 
 
 def _map(operands: list[Any], tvm: Any, sizes: Mapping[str, int]) -> TensorMap:
-    """Return a tensor map from a call's operands: type, rank, array, sizes, strides, box, element strides, modes."""
+    """Return the tensor map of a call with operands type, rank, array, sizes, strides, box, element strides, modes."""
     rank = _number(operands[1], tvm, sizes)
     numbers = [_number(value, tvm, sizes) for value in operands[3:]]
     shape, strides, box, steps = (tuple(numbers[place : place + rank][::-1]) for place in range(0, 4 * rank, rank))

@@ -24,13 +24,13 @@ _UNIT_WORDS = _UNIT // _WORD
 
 @dataclass
 class _Mismatch:
-    """A descriptor that reads tiles with rows longer than 16 bytes, and the number of bytes that are never read."""
+    """A descriptor that reads tiles with rows longer than 16 bytes, and the number of tile bytes that no one reads."""
 
     ins: Instruction
     operand: str
     descriptor: SharedDescriptor
     row_bytes: int
-    place: str  #: indices, in the grid, of the CTA that reads the tiles
+    place: str  #: grid indices of the CTA that reads the tiles
     lines: set[int] = field(default_factory=set)  #: lines of the copies that wrote the tiles
     unread_bytes: int = 0
 
@@ -53,14 +53,15 @@ class CopiedTiles:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         words = machine.shared.size // _WORD
-        #: Number of the copy that wrote each word (0: none), and whether the word was not read after this copy.
+        #: Number of the copy that wrote each word (0: none), and whether the word is still unread after this copy.
         self.copy = views(np.zeros(words, np.uint32))
         self.unread = views(np.zeros(words, np.uint8))
         #: Index of the global-memory word that was copied to each word of shared memory.
         self.origin = np.zeros(words, np.int32)
         #: Line of each copy, indexed by the number of the copy.
         self.lines = [0]
-        #: Mismatches by operand and descriptor offsets, and by the number of each copy that wrote the tile.
+        #: Mismatches: in one dictionary by operand and offsets of the descriptor, in another by number of the copy that
+        #: wrote the tile.
         self._mismatches: dict[tuple[str, int, int], _Mismatch] = {}
         self._mismatch_of_copy: dict[int, _Mismatch] = {}
         machine.at_exit.append(self._report)

@@ -53,14 +53,14 @@ _BIT = np.uint32(1) << np.arange(_WARP, dtype=np.uint32)
 
 
 def _lanes(machine: Machine, mask: Mask, true: NDArray[np.bool_] | None = None) -> NDArray[np.uint32]:
-    """Return for each thread the lanes of its warp, as a mask of 32 bits, that are in `mask` (and for which `true`)."""
+    """Return for each thread a 32-bit mask of the lanes of its warp that are in `mask`, and in `true` if given."""
     chosen = np.ones(machine.count, np.bool_) if mask is None else mask
     chosen = chosen if true is None else chosen & true
     return (chosen.reshape(-1, _WARP) * _BIT).sum(1, dtype=np.uint32).repeat(_WARP)
 
 
 def _members(machine: Machine, mask: Mask, read: Reader) -> NDArray[np.uint32]:
-    """Return the lanes of each thread's member mask that execute the instruction, always with the thread's own lane."""
+    """Return for each thread a mask of the lanes in its member mask that execute the instruction, and its own lane."""
     return _lanes(machine, mask) & read() | _BIT[machine.thread_numbers % _WARP]
 
 
@@ -133,7 +133,7 @@ def _nothing(machine: Machine, ins: Instruction) -> Step:
 
 
 def _fence(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``fence``. Only ``fence.proxy.async`` has an effect, on the checker, because execution is in order."""
+    """Execute ``fence``: only inform the checker of ``fence.proxy.async``, since all accesses are executed in order."""
     if "proxy" not in ins.words or not machine.checker or not any(word.startswith("async") for word in ins.words):
         return lambda mask: None
     return lambda mask: machine.checker.fence(mask)

@@ -36,7 +36,8 @@ class _RegisterFences:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.index = {number: index for index, number in enumerate(sorted(wgmma_registers(machine)))}
-        #: Line of the last register write without a later fence. 0: a fence followed. -1: there was no fence yet.
+        #: Line of the last write to each register, for each warpgroup; 0 if a fence followed the write, -1 before the
+        #: first fence.
         self.line = np.full((len(self.index), machine.count // _WARPGROUP), -1, np.int32)
 
     def _places(self, registers: frozenset[int], mask: Mask) -> tuple[NDArray[np.intp], ...]:
@@ -115,7 +116,7 @@ class _Issued:
     reading: dict[int, tuple[NDArray[np.int64], int]]
 
     def takes(self, other: "_Issued") -> bool:
-        """Return whether `other` can follow in a chain: it is dense, has the same opcode and options, and adds D."""
+        """Return whether `other` can be chained to `self`: both dense, opcode and options equal, and `other` adds D."""
         forms = [(form.ins.opcode, form.e, form.immediates) for form in (self.form, other.form)]
         return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
 
@@ -184,7 +185,7 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     work = TensorWork(ins.line, ins.opcode, "registers" if a else "shared")
 
     def reads(mask: Mask, keys: NDArray[np.uint64]) -> dict[int, tuple[NDArray[np.int64], int]]:
-        """Check the reads of shared memory. Return, for each warpgroup, offsets and the bytes read at each offset."""
+        """Check the reads of shared memory. Return, for each warpgroup, the offsets and the bytes per offset."""
         read = {}
         for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():
             first = group * _WARPGROUP

@@ -1,4 +1,4 @@
-"""C++ text of constant tables. An index map is written as a list of contributions, one per bit of row and column."""
+"""C++ text of constant tables. A table stores the contribution of each bit of row and column to an index map."""
 
 from collections.abc import Iterable, Sequence
 

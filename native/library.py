@@ -40,8 +40,8 @@ _GENERATORS = tuple(path for room in ("isa", "native") for path in sorted(SOURCE
 #: Path of the compiled libsptc inside an installed wheel, which also contains the sources.
 _READY = SOURCES / "lib" / "libsptc.so"
 _REQUIRED = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
-#: Names of the kernel variants and their compiler options. The first variant runs on every processor, all other
-#: variants only on x86-64.
+#: Names and compiler options of the variants in which ``kernels.cpp`` is compiled. The first variant runs on every
+#: processor, all other variants run only on x86-64.
 KERNELS = {
     "portable": (),
     "avx2": ("-mavx2",),

@@ -50,7 +50,7 @@ class Form:
 
 
 def forms() -> list[Form]:
-    """Return all forms. Each shape of ``mma`` is a separate form, since the placement of operands depends on it."""
+    """Return all forms. Each shape of ``mma`` is a separate form, since its operands have their own placement."""
     groups: dict[Instruction, tuple[Instruction, set[int], set[int]]] = {}
     for i in (*every_instruction(), *tensor_tables.instructions()):
         key = i if i.family == "mma" else replace(i, m=0, n=0)
@@ -104,7 +104,7 @@ class _Header:
         return self.numerics.number(braces([method, p.step, p.alignment_bits, p.zero_exponent, p.group, rounding]))
 
     def _places_of(self, i: Instruction) -> list[int]:
-        """Return the index in PLACES of A, B, D, metadata, scales of A and of B; -1 for an operand not in registers."""
+        """Return six rows of table PLACES, by index: for A, B, D, metadata, scales of A and of B (-1: no registers)."""
         if i.family == "tcgen05":
             return [-1] * 6
         # The fragment with the largest N serves every N, since the placement of a column does not depend on N.
@@ -117,7 +117,7 @@ class _Header:
         return [self.places.number(row) if row else -1 for row in rows]
 
     def multiples(self, values: Sequence[int]) -> int:
-        """Return the index in MULTIPLES of a set of multiples of 8, which the table stores as a bit mask."""
+        """Return the index, in table MULTIPLES, of a set of multiples of 8. The table stores each set as a bit mask."""
         assert all(value % 8 == 0 and value <= 256 for value in values)
         return self.columns.number(f"0x{sum(1 << value // 8 - 1 for value in values):08x}")
 

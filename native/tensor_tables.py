@@ -90,7 +90,7 @@ def _places(where: TensorMap) -> str:
 
 
 def _map_of_a(layout: Layout, container_bits: int) -> TensorMap | None:
-    """Return the tensor-memory placement of the widest A with `container_bits`; None if no source documents it."""
+    """Return the tensor-memory placement of A for the largest K and unpadded elements; None if it is not documented."""
     unpadded = [i for i in instructions() if i.container_bits == i.a.container_bits == container_bits]
     try:
         return a_map(layout, max(unpadded, key=lambda i: i.stored_k), 0)
@@ -111,8 +111,8 @@ def _map_of_metadata(layout: Layout, wide: bool) -> TensorMap:
 
 def _layout_row(layout: Layout, places: Table) -> str:
     parts = layout.column_parts
-    # Each part of N starts `layout.rows` lanes after the previous part. The same holds for each copy of A and of the
-    # metadata.
+    # Each part of the columns of D starts `layout.rows` lanes after the previous part. Each copy of A, and each copy of
+    # the metadata, also starts `layout.rows` lanes after the previous copy.
     assert layout.copies == tuple(layout.rows * part for part in range(parts))
     whole, width = accumulator_map(layout, 256, 32, 0), 256 // parts
     assert (whole.lanes[0, ::width] == layout.rows * np.arange(parts)).all()
