@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Registers = NDArray[np.uint32]
-#: Position of each metadata nibble in registers or tensor memory: arrays of lanes, columns and bits, shape (m, chunks).
+#: Type of a map from metadata nibbles, shape (m, chunks), to lanes and bits: in registers, or in tensor-memory columns.
 Places = RegisterMap | TensorMap
 
 METADATA_POLICIES = ("strict", "software", "silicon")

@@ -29,11 +29,11 @@ class Recorder:
         self.products: list[Product] = []
 
     def make_ready(self, arch: str) -> None:
-        """Prepare the recorded back end: compile or load this back end before it computes."""
+        """Prepare the back end that computes the products: compile or load it in advance."""
         self.computes.make_ready(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute a product with the back end `computes`. Record the operands and the product."""
+        """Let the other back end compute a product. Record the operands and the product."""
         product = self.computes.multiply(instruction, arch, operands)
         self.operands.append(operands)
         self.products.append(product)

@@ -333,7 +333,7 @@ def _column_mask(value: int | None, opcode: Opcode, descriptor: InstructionDescr
 
 
 def _shared(name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, shift: int = 0) -> SharedMap:
-    """Return the index map of A or B to shared memory. The map of B omits the first `shift` columns in memory."""
+    """Return the index map of A or B to shared memory. Matrix B starts after the first `shift` columns in memory."""
     shape, decoded = tile_shape(descriptor.instruction, name, opcode), decode_descriptor(value, "tcgen05")
     transposed = descriptor.transpose_a if name == "a" else descriptor.transpose_b
     atoms_of_32 = transposed and shape.fmt.name == "tf32"

@@ -46,7 +46,7 @@ def _all_of(values: Sequence[_Value | None]) -> tuple[_Value, ...] | None:
 
 
 def _joined(of_batch: Sequence[tuple[StepFlags, ...] | None]) -> Iterator[StepFlags | None]:
-    """Yield the undefined-metadata flags of each step for all matrices of a batch, concatenated over all tiles."""
+    """Yield the flags of undefined metadata in each step, for all matrices of a batch, concatenated over all tiles."""
     batch = _all_of(of_batch)
     if batch is None:
         yield None

@@ -266,7 +266,7 @@ def mma_tiles(
 
 
 def _chosen(text: str, arch: str, backend: str | Backend) -> tuple[Instruction, str, Backend]:
-    """Return the parsed instruction, the architecture whose numerics the target has, and the back end."""
+    """Return the parsed instruction, the architecture that determines its numerics, and the back end."""
     parsed = resolve(text, arch, family="mma").instruction
     if parsed.family != "mma":
         raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma.")

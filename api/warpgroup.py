@@ -141,7 +141,7 @@ def _chained(
     computes: Backend,
     metadata: str,
 ) -> Registers:
-    """Check the operands of an instruction, or of dense instructions on the same accumulators, and compute D."""
+    """Check operands and compute D, for one instruction or several dense instructions on the same accumulators."""
     immediates = _checked(parsed, immediates, isinstance(steps[0][0], np.ndarray))
     accumulators, of_a = accumulator_fragment(parsed), a_fragment(parsed)
     operands: dict[str, NDArray[Any]] = {"d": registers("d", d, (128, accumulators.registers), parsed)}
@@ -188,7 +188,7 @@ def _joined(parts: list[NDArray]) -> NDArray:
 
 
 def _checked(instruction: Instruction, given: Immediates, a_in_registers: bool) -> Immediates:
-    """Check the immediate operands of a ``wgmma``. Return the operands with `a_in_registers` and a valid selector."""
+    """Check the immediate operands of a ``wgmma`` and return them, for a dense instruction with selector 0."""
     selector = checked_selector(given.sparsity_selector, instruction) if instruction.sparse else 0
     if not isinstance(given.scale_d, (bool, np.bool_)):
         raise OperandError(f"scale_d of {instruction} must be True or False, not {shown(given.scale_d)}")

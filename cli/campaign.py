@@ -231,7 +231,7 @@ class _Run:
         return shlex.join([*words, "--only", str(index)])
 
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
-        """Write a register file that reproduces the mismatch of a shard; return a description of the mismatch."""
+        """Write a register file (``.npz``) that reproduces the mismatch of a shard; return the mismatch described."""
         path = (self.options.state or Path()) / f"campaign-{shard.seed}-shard-{shard.index}.npz"
         description: dict[str, Any] = {
             "shard": shard.index,

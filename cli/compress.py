@@ -19,8 +19,8 @@ from .terminal import print_result
 
 __all__ = ["add_parser"]
 
-#: Key: file format. Value: library whose metadata nibbles are written for chunks with fewer non-zeros than stored
-#: elements. For all other formats, PyTorch's metadata nibbles are written.
+#: Key: file format. Value: default of ``--producer``, the library whose metadata nibbles are written for chunks with
+#: fewer non-zeros than stored elements. For all other formats, the default is ``pytorch``.
 _PRODUCERS = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmask": "bitmask"}
 
 #: Key: alias of a file format. Value: name of this file format.
@@ -156,7 +156,7 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _required(options: argparse.Namespace, packing: PackingOptions) -> dict[str, str]:
-    """Return the options that only describe FILE, because the format to write does not have them, as texts."""
+    """Return, as texts, options that describe FILE but not the output, because the output format lacks them."""
     given = {"instruction": packing.instruction, "selector": options.selector, "tile_k": options.tile_k}
     return {key: str(value) for key, value in given.items() if value is not None and options.to != _OPTION_OF[key]}
 

@@ -1,4 +1,4 @@
-"""``sptc energy``: report the energy per product of a stored element of A, by stage, instruction and operands."""
+"""``sptc energy``: report energy per multiplication by a stored element of A, by stage, instruction and operands."""
 
 import argparse
 import tempfile
@@ -244,7 +244,7 @@ def _operand_names(options: argparse.Namespace) -> list[str]:
 def _operands(
     options: argparse.Namespace, instruction: Instruction, name: str, tiles: Callable[[int], int]
 ) -> MatrixOperands:
-    """Return the operands for ``tiles(n)`` chains of n instructions: the matrices in files, or distribution `name`."""
+    """Return operands for ``tiles(n)`` chains of n instructions, read from files or drawn from distribution `name`."""
     from ..synth.energy.operands import CHAIN, cut, drawn
 
     rng = np.random.default_rng(options.seed)

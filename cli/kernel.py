@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
         )
     seconds = time.monotonic() - begun
     if options.output:
-        # An array that is not an argument of the launch has no buffer and keeps its contents.
+        # Only arguments of the launch have buffers. Any other array is written as it was before the launch.
         after = {id(array): content for array, content in run.buffers}
         write_tensors(options.output, {name: after.get(id(one), one) for name, one in launch.arrays.items()}, {})
     names = ("kernel", "ctas", "threads", "seconds", "instructions", "opcodes", "cycles", "loops", "findings", "exact")

@@ -76,7 +76,7 @@ def _hint(message: str) -> str:
 _DEBUG = "--debug"
 #: Names of the options, of all commands, whose value is the path of a file to write.
 _OUTPUTS = ("output", "plot", "svg", "csv", "junit", "report", "waves", "datapath", "sv_package", "record")
-#: Paths of standard output, and word that stands for all of them.
+#: Paths that mean standard output, and the word that replaces each of them when output paths are compared.
 _STANDARD_PATHS, _STANDARD = (STANDARD_OUTPUT, Path("/dev/stdout")), "-"
 #: Error numbers (errno) that report that standard output cannot be written.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit status is 0 if all results agree, 1 for a mismatch, 2 for bad input or output that cannot be written, 70
     for a defect of this program, 130 if interrupted, and 141 if the reader of standard output closed the pipe.
     """
-    if sys.stderr is None:  # messages would go to standard output, or to the next opened file
+    if sys.stderr is None:  # closed: messages would go to standard output, or to the next opened file
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is None:  # do not run: the next opened file would get descriptor 1, and output would overwrite it
         print("sptc: standard output is closed", file=sys.stderr)

@@ -91,7 +91,7 @@ def _differences(outcomes: list[Outcome]) -> str:
 
 
 def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
-    """Replay one tile of a register file in Amaranth's simulator, and write the waves of all signals to a file."""
+    """Replay one tile of a register file (``.npz``) in Amaranth's simulator, and write the waves of all signals."""
     from ..sim.engine.engine import engine_for
 
     if len(options.files) != 1:
@@ -105,7 +105,7 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
 
 
 def _replayed(options: argparse.Namespace, backend: str, limit: int | None) -> Iterator[list[Outcome]]:
-    """Yield the outcomes of each file: one for a register file, one per set for an archive of dot products."""
+    """Yield the outcomes of each ``.npz`` file: one for a register file, one for each set of dot products."""
     paths: list[Path] = options.files or [*shipped()]
     if not paths:
         raise FileError("the shipped recordings are not installed: install them with `pip install sptc-recordings`")

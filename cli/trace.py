@@ -32,7 +32,7 @@ _DRAWN_OPTIONS = ("distribution", "nibbles", "seed")
 _TILE_OPTIONS = ("arch", *_DRAWN_OPTIONS)
 #: Options that apply only to the product of two given matrices.
 _PRODUCT_OPTIONS = ("a_tensor", "b_tensor", "transpose_b", "prune")
-#: Maximum number of outputs of all random tiles up to the traced tile, since all these tiles are drawn.
+#: Maximum number of outputs of the traced random tile and all random tiles before it, which are generated too.
 _MOST_OUTPUTS = 1 << 24
 
 
@@ -165,7 +165,7 @@ def _random_tile(options: argparse.Namespace) -> Recorded:
     names, tiles = drawn_distributions(i, options.distribution), (options.case or 0) + 1
     if tiles > (most := _MOST_OUTPUTS // (i.m * i.n)):
         raise OperandError(
-            f"--case {options.case}: a random tile of {i} has an index below {most}; --seed draws others"
+            f"--case must be below {most} for random tiles of {i}, not {options.case}; --seed gives other tiles"
         )
     rng = np.random.default_rng(options.seed or 0)
     operands = draw_tiles(i, names, options.nibbles or "legal", tiles, rng)

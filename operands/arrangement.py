@@ -19,8 +19,8 @@ from .tensor_memory import Placement, gather
 
 __all__ = ["Arrangement", "arrangement"]
 
-#: First column in tensor memory of D, of the metadata and of the block scales. D occupies at most 256 columns, the
-#: metadata and each operand's scales at most eight.
+#: First tensor-memory column of D, of the metadata and of each operand's block scales. D occupies at most 256 columns.
+#: The metadata, the scales of A and the scales of B occupy at most eight columns each.
 _COLUMNS = {"d": 0, "e": 256, "scale_a": 264, "scale_b": 272}
 
 
@@ -75,7 +75,7 @@ class Arrangement:
             for copy in where.copies:
                 flat[:, (where.lanes + copy) * COLUMNS + where.columns] = share
             return
-        for low_bit in np.unique(where.low_bits):  # elements at the same bit position are in different words
+        for low_bit in np.unique(where.low_bits):  # no two elements at the same bit position share a word
             there = np.s_[:] if (where.low_bits == low_bit).all() else where.low_bits == low_bit
             words = (share[:, there].astype(np.uint32) & elements) << np.uint32(low_bit)
             for copy in where.copies:

@@ -27,7 +27,7 @@ class Layout:
 
     descriptors: dict[str, int]  #: Matrix descriptors of ``"a"`` and ``"b"``, for the operands in shared memory
     transposed: dict[str, bool]  #: Whether each operand is MN-major
-    size: int  #: Size of the memory in bytes
+    size: int  #: Size of the shared-memory image in bytes
 
 
 def random_image(

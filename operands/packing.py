@@ -58,7 +58,7 @@ def metadata_to_registers(i: Instruction, nibbles: NDArray[np.uint8], selector: 
 def scales_to_registers(
     i: Instruction, name: str, codes: NDArray[np.uint8], byte_id: int, thread_id: int
 ) -> tuple[NDArray[np.uint32], int, int]:
-    """Return registers that hold block scales, and the given byte id and thread id. Bytes without scales are zero."""
+    """Return a tuple: registers with block scales, `byte_id` and `thread_id`. Other bytes of the registers are zero."""
     lead = codes.shape[:-2]
     zeros = np.zeros((prod(lead), 32, 4), np.uint8)
     flat = codes.reshape(prod(lead), *codes.shape[-2:])

@@ -19,7 +19,7 @@ __all__ = ["Placement", "gather", "gather_tensor", "scatter_tensor", "shift_rows
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Index maps of the operands of one ``tcgen05.mma`` to the memory of a CTA."""
+    """Index maps: the position of each operand element of one ``tcgen05.mma`` in the memory of a CTA."""
 
     d: TensorMap  #: Map of D, shape (rows of a CTA, n)
     a: TensorMap | SharedMap  #: Map of stored A, shape (rows of a CTA, stored K)

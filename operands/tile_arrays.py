@@ -1,4 +1,4 @@
-"""Read the arrays of one instruction from an ``.npz`` file: a register file, or a file with names of Python arguments.
+"""Read the arrays of one instruction from an ``.npz`` file of recorded registers or of Python arguments.
 
 If ``np.savez`` stores the result of :func:`sptc.pack`, the arrays have the names of the arguments of :func:`sptc.mma`,
 :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, and any batch axes. A register file, which ``sptc gpu record`` writes,

@@ -138,7 +138,7 @@ class AlignStage(wiring.Component):
         return e_max
 
     def _truncates_parts(self, groups: list[ProductGroup]) -> Value:
-        """Return whether parts of groups are truncated separately.
+        """Return whether each part of a group of 16 products is truncated as a term of its own.
 
         This is the case with ue4m3 scales if a product, including its scales, has a larger exponent than accumulator c.
         """
@@ -172,7 +172,7 @@ class AlignStage(wiring.Component):
             # product slot for floats of at most 8 bits, a product of floats gets more zeros as padding than a product
             # of integers (i: integer bits, f: fraction bits, -: zeros):
             #
-            #     float       iiffffffffffff-----------    `padding` zeros, if its exponent is E
+            #     float       iiffffffffffff-----------    `padding` zeros, if its exponent equals e_max
             #     integer           iiiiiiii-----          `padding - integer_shift` zeros
             integer_term = Cat(Const(0, slot.padding - slot.integer_shift), significand).as_signed()
             term = self.o.addends.terms[slot.index]

@@ -58,8 +58,9 @@ class Commits(wiring.Component):
         #     finished                                                           1    1
         #
         # The numbers of issued and completed instructions wrap. At a commit, at most `SLOTS + in_flight` instructions
-        # are not completed. Since one group finishes in each cycle, at most `GROUPS` more instructions complete than a
-        # group waits for. The difference therefore has the same sign as without wrapping.
+        # are not completed. One group finishes in each cycle, so a group whose instructions have completed waits at
+        # most `GROUPS` cycles for older groups, in which at most `GROUPS` other instructions complete. The difference
+        # between a stored number and `completed` therefore has the same sign as without wrapping.
         bits = max(SLOTS + self.in_flight, GROUPS - 1).bit_length() + 1
         issued, completed = (Signal(bits, name=name) for name in ("issued_before", "completed"))
         # FIFO with one bit for each panel (eight columns) whose results are not yet delivered: 1 for the last panel of

@@ -233,7 +233,7 @@ class CoreConfig:
 
     @property
     def warp_items(self) -> int:
-        """Maximum number of ``mma`` instructions in a warp at once. The proof ``warp.order`` reaches this maximum.
+        """Maximum number of ``mma`` instructions in progress in a warp. The proof ``warp.order`` reaches this maximum.
 
         One instruction issues its blocks of outputs, and another instruction waits at the output of the warp with its
         results. Between these two, the pipeline stages hold as many instructions as can have all their blocks in the

@@ -24,9 +24,9 @@ __all__ = ["to_rtlil", "to_verilog"]
 _TRIGGER = re.compile(r"^( *)reg (\\\$auto\$verilog_backend\S+dump_module\S+) += 0;$", re.MULTILINE)
 _TRIGGERED = "`ifdef VERILATOR\n\\g<0>\n`else\n\\1reg \\2 ;\n\\1initial \\2 <= 0;\n`endif"
 
-#: Wire of one field of a structure, such as ``i__payload.control.a``. Amaranth writes these wires for waveforms, and no
-#: logic reads them. A large top module has tens of thousands of these wires, on which Verilator spends most of its
-#: time.
+#: Pattern for the name of a wire that is one field of a structure, such as ``i__payload.control.a``. Amaranth writes
+#: these wires for waveforms, and no logic reads them. In a large top module with tens of thousands of these wires,
+#: Verilator would spend most of its time on them.
 _FIELD = r"\\[^\s.\[\]]+(?:\.\w+|\[\d+\])+(?:\$\d+)?"
 _FIELDS = re.compile(
     rf"(?:^ *attribute \\enum_[^\n]*\n)*^ *wire [^\n]*{_FIELD}\n\n?|^ {{0,2}}connect {_FIELD} [^\n]*\n\n?", re.MULTILINE

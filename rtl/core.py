@@ -128,9 +128,9 @@ class Core(wiring.Component):
         if not config.latency:
             m.d.comb += [advance.eq(1), self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
             return m
-        # One enable signal controls all pipeline stages, so the stages need no handshakes. An empty stage between two
-        # tiles moves through the pipeline, and is not filled while a result waits. The highest bit of `occupied` is set
-        # while the output has a result.
+        # One enable signal controls all pipeline stages, so the stages need no handshakes. While a result waits at the
+        # output, all stages stop: no tile moves into an empty stage. The highest bit of `occupied` is set while the
+        # output has a result.
         occupied = Signal(config.latency)
         m.d.comb += [
             self.o.valid.eq(occupied[-1]),

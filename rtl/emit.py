@@ -75,7 +75,7 @@ def module_name(config: CoreConfig, top: str) -> str:
 
 
 def unit_instance(name: str) -> type[Unit]:
-    """Return a class of units that instantiate one shared module. For class Unit, Amaranth emits a module per unit."""
+    """Return a class whose units are instances of one shared module. Each unit of class `Unit` has its own module."""
 
     class UnitInstance(Unit):
         def elaborate(self, platform: object) -> Module:

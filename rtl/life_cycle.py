@@ -72,9 +72,9 @@ class LifeCycle(wiring.Component):
         fenced, touched, multiplied = (Signal(name=name) for name in ("fenced", "touched", "multiplied"))
         shape = Cat(self.last_panel, self._doublings())
         before = Signal(len(shape), name="shape_before", reset_less=True)
-        # The bit `is_open` is set if the open commit group has a multiplication. `groups` has a bit of this kind for
-        # each committed group that no wait has covered yet. Bit 0 belongs to the newest group, and the highest bit to
-        # all older groups. A wait with N clears bits N and above. N is at most 7.
+        # The bit `is_open` is set if the open commit group has a multiplication. `groups` has such a bit for each
+        # committed group that no wait has covered yet. Bit 0 belongs to the newest group. The highest bit belongs to
+        # all groups that are too old for the other bits. A wait with N clears bits N and above. N is at most 7.
         is_open, groups = Signal(), Signal(GROUPS)
         is_of = {operation: self.taken & (self.operation == operation) for operation in Operation}
         multiplies, commits, waits, fences = (is_of[operation] for operation in Operation)

@@ -16,7 +16,7 @@ SLOTS = 2
 
 
 def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> DescribedSignature:
-    """Return the signature of a port that requests one operand of the instructions in all slots, in turn.
+    """Return the signature of a port that requests one operand, such as B, of each slot's instruction in turn.
 
     With `awaited`, the whole operand must have arrived before the first panel (eight columns) is multiplied.
     """

@@ -77,7 +77,7 @@ def nibble_order(config: CoreConfig, *, wide: bool) -> list[int]:
 
 
 def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
-    """Return the number of the byte of the select stage's output that is multiplied by byte `byte` of stored A."""
+    """Return which byte of selected B, the select stage's output, is multiplied by byte `byte` of stored A."""
     if wide or not config.interleaved:
         return byte
     # Number of the chunk, and number of the kept element in this chunk, for each of four bytes in stored A and in

@@ -112,7 +112,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         signature = component.signature
         members = [(path, member) for path, member, _ in signature.flatten(component)]
         del component
-        gc.collect()  # Amaranth warns when the component is freed. Free the component here, where warnings are off.
+        gc.collect()  # Amaranth warns when an unused component is freed. Free it here, where warnings are off.
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
     result = []

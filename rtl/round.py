@@ -129,8 +129,8 @@ class RoundStage(wiring.Component):
     def _normalise(self, m: Module, i: SimpleNamespace) -> SimpleNamespace:
         """Return the inputs and the normalised (left-shifted) sum. A negative sum is not yet complemented."""
         bits = self.normalised_bits
-        # One-hot position of the sum's bit that has the weight of the smallest normal number. All bits are zero if the
-        # sum cannot be shifted so far:
+        # One-hot position of the sum's bit that has the weight of the smallest normal number. All bits are zero if no
+        # bit of the sum has this weight:
         #
         #     headroom            0            1            2
         #     smallest_normal     1000...      01000...     001000...

@@ -70,7 +70,7 @@ class Slot:
 
     @property
     def factor(self) -> Shape:
-        """Shape of the multiplier operands in the product slot: signed if the slot serves signed integers."""
+        """Width and sign of the multiplier operands in the product slot: signed if the slot serves signed integers."""
         integers = [element for element in self.elements if element.format.is_integer]
         has_sign = any(element.format.signed for element in integers)
         others = [element.significand_bits for element in self.elements if element.packed_float]

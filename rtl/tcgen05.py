@@ -27,8 +27,8 @@ from .warp import CHUNKS, COLUMNS, ILLEGAL, ROWS, SCALE_SIZE, ScaleSizeCode, War
 
 __all__ = ["TCGEN05_ARRAY", "CtaOperation", "Tcgen05", "tcgen05_layout"]
 
-#: Array of half a tensor core of sm_100. The array computes 16 rows x 8 columns in four cycles, the throughput measured
-#: on a B200.
+#: Configuration of one of the two arrays in a tensor core of sm_100. Each array computes 16 rows x 8 columns in four
+#: cycles, the throughput measured on a B200.
 TCGEN05_ARRAY = replace(PRESETS["blackwell"], rows=8, columns=4)
 #: Number of 6-bit or 4-bit elements in 16 bytes of shared memory. The elements are packed, with padding up to 16 bytes.
 _PADDED = 16
@@ -186,7 +186,7 @@ class Tcgen05(wiring.Component):
         return m
 
     def _take(self, m: Module, slots: OperandSlots) -> None:
-        """Accept multiplications into the instruction slots, and commits while another group can be pending."""
+        """Accept multiplications into the instruction slots, and commits unless the maximum number is pending."""
         m.submodules.commits = commits = Commits(self.config.warp_items)
         payload, taken = self.i.payload, Signal(name="taken")
         m.d.comb += [slots.i.payload[name].eq(payload[name]) for name in slots.i.payload.shape().members]
@@ -231,8 +231,8 @@ class Tcgen05(wiring.Component):
         wiring.connect(m, requests.o, fetch.a)
         code = Array(slots.stored)[arrived.tag].control.a
         m.d.comb += [
-            # If A is in tensor memory, :meth:`_bring_words` reads it. The turn of the instruction to request A from
-            # shared memory then ends in the first cycle of the turn.
+            # If A is in tensor memory, :meth:`_bring_words` reads A. Nothing is then requested from shared memory, and
+            # the turn of the instruction ends in its first cycle.
             elsewhere.eq(turn.pending & ~instruction.a_shared),
             requests.pending.eq(turn.pending & instruction.a_shared),
             requests.descriptor.eq(instruction.a_descriptor),
@@ -322,7 +322,8 @@ class Tcgen05(wiring.Component):
             m.submodules[f"operands_{number}"] = operands = PanelOperands(config)
             m.d.comb += [
                 *(operands.instruction[name].eq(instruction[name]) for name in ("control", "negated", "add")),
-                # The sparsity selector determines which column of metadata is read, so the arrays get selector 0.
+                # The sparsity selector determines which column of metadata is read from tensor memory. The arrays get
+                # only this metadata, with selector 0.
                 operands.e.eq(words.e[number]),
                 operands.a.eq(stored.a[number]),
                 operands.panel.eq(panel),

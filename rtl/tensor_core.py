@@ -15,13 +15,13 @@ from .warp import Warp, warp_operands_layout, warp_result_layout
 
 __all__ = ["TENSOR_CORE", "TensorCore"]
 
-#: Array of a tensor core of sm_90. The array computes 16 rows x 8 columns in four cycles, the throughput of ``wgmma``
-#: on an H200.
+#: Configuration of the array in a tensor core of sm_90. The array computes 16 rows x 8 columns in four cycles, the
+#: throughput of ``wgmma`` on an H200.
 TENSOR_CORE = replace(PRESETS["hopper"], rows=8, columns=4)
 
 
 class TensorCore(wiring.Component):
-    """Multiply panels (eight columns) of ``wgmma``, and ``mma`` of one warp scheduler while no panel waits.
+    """Execute panels (eight columns) of ``wgmma``, and ``mma`` of one warp scheduler while no panel waits.
 
     The array takes ``config.warp_blocks`` cycles for a panel, an ``mma`` or an ``mma.sp``: four cycles with 32 units.
     The register file limits the interval between two ``mma``: it delivers the operands of the second ``mma`` after the
@@ -62,7 +62,7 @@ class TensorCore(wiring.Component):
         # One bit for each item in the array: 1 for an `mma` instruction, 0 for a panel (eight columns) of `wgmma`.
         m.submodules.sources = sources = Ring(1, self.config.warp_items)
         # Example: the register file takes 8 cycles for the operands of a sparse `mma` with four registers of A, and the
-        # array takes four cycles for an `mma` or a panel:
+        # array takes four cycles for an `mma` or a panel (`left`: cycles left until the next `mma` can begin):
         #
         #     cycle     0      1 ... 3    4        5 ... 7    8
         #     begins    mma               panel               mma

@@ -63,7 +63,7 @@ def mma_layout() -> DescribedLayout:
 
 
 def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
-    """Return the minimum number of cycles from acceptance of a ``wgmma`` to its first panel, without other ``wgmma``.
+    """Return the minimum number of cycles from acceptance of a ``wgmma`` to multiplication of its first panel.
 
     Parameters
     ----------

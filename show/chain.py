@@ -42,7 +42,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChain:
-    """All instructions that compute the first output that differs, by the best matching method of summation."""
+    """All instructions that compute the first differing output, with the best matching method of summation."""
 
     miss: Miss  #: First output that differs, and method of summation with which the output is recomputed
     links: tuple[Link, ...]  #: Instructions of the output, in the order of the slices of K
@@ -51,7 +51,7 @@ class OutputChain:
 
     @property
     def shown(self) -> tuple[Link, ...]:
-        """At most eight instructions to print, up to the last one that gives the expected code, else up to the end."""
+        """Instructions to print, at most eight. The last one is the last that gives the expected code, if any does."""
         last = max((number for number, link in enumerate(self.links) if link.wanted), default=len(self.links) - 1)
         return self.links[max(0, last + 1 - _SHOWN) : last + 1]
 

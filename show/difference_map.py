@@ -12,9 +12,9 @@ from ..infra.figures import drawn, sheet
 
 __all__ = ["DifferenceMap"]
 
-#: Maximum size of a map in rows and columns of cells: as text, and as a picture.
+#: Maximum numbers of rows and columns of cells: in a map that is text, and in a map that is a picture.
 _TEXT, _PICTURE = (32, 64), (64, 64)
-#: Letters for a cell of which no, some, at least half, or all outputs differ.
+#: Letters for a cell in which no output differs, some outputs, at least half of the outputs, or all outputs differ.
 _LETTERS = ".-+#"
 _COLOURS = ("#eef3f7", "#f6c48f", "#e8833a", "#b3261e")
 _MEANINGS = ("none differs", "some differ", "at least half differ", "all differ")

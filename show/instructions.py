@@ -27,12 +27,12 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    #: Text of the first cells of the table row.
+    #: Texts of the first three cells in the table row: instruction, shapes and types.
     name: str
     shapes: str
     types: str
-    #: Instructions of the table row (with opcodes for ``tcgen05``), which have the same architectures and sparsity. The
-    #: list has only one M and N of an instruction, because the evidence does not depend on M and N.
+    #: Instructions of the table row, which have the same architectures and sparsity. A ``tcgen05`` instruction has its
+    #: opcode with it, and is listed with only one M and N, because the evidence does not depend on M and N.
     instructions: tuple[tuple[Opcode | None, Instruction], ...]
     spelled: tuple[str, ...]  #: Names of the instructions in PTX syntax
 
@@ -64,7 +64,7 @@ def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]
 
 
 def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: str) -> dict[str, str]:
-    """Return the evidence for instructions as text by architecture; `absent` if it has none of the instructions."""
+    """Return the evidence for instructions as text by architecture; `absent` if an architecture has none of them."""
     cells = {}
     for arch in ARCHITECTURES:
         counts = Counter(evidence(i, arch, opcode=opcode) for opcode, i in instructions if arch in i.architectures)

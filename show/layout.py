@@ -61,7 +61,7 @@ class PastedInstruction:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Layout:
-    """Lane, register and bits of each element of an instruction, with conversion to text, JSON and SVG."""
+    """Lane, register and bits of every operand element of an instruction, with conversion to text, JSON and SVG."""
 
     subject: Subject
     arch: str  #: Architecture that determines the numerics
@@ -133,7 +133,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class TileChoice:
-    """Placement of operands in shared memory; an offset of None is the offset in a tile without gaps."""
+    """Placement of operands in shared memory. If an offset is None, the offset of a tile without gaps is used."""
 
     swizzle: str = "none"  #: Name of the swizzle, a key of :data:`~sptc.isa.memory.SWIZZLES`
     major: str = "k"  #: Dimension along which elements are adjacent in memory: ``k`` or ``mn``

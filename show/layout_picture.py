@@ -23,7 +23,7 @@ _INDICES_ALONG_K = ("k", "stored", "chunk")
 #: Sizes of the parts of the picture, in inches.
 _CELL_HEIGHT, _HEADER_HEIGHT, _TITLE_HEIGHT, _GAP = 0.26, 0.19, 0.72, 0.55
 _LEFT, _RIGHT, _WORD_WIDTH, _LEAST_WIDTH = 0.75, 0.35, 0.86, 9.5
-#: Minimum width in inches of a drawn element whose label is its lowest bit, or its range of bits.
+#: Minimum width in inches of a column that is labelled with one bit number, or with a range of bits.
 _ROOM_FOR_A_NUMBER, _ROOM_FOR_A_RANGE = 0.14, 0.3
 _KEYS = {
     Memory.REGISTERS: "T: lane of the warp, R: its register",
@@ -54,7 +54,7 @@ class _Panel:
     rows: list[list[_Cell]]  #: Cells of each row, from the top
     #: Header lines above the grid, each a list of (first column, column after the last, text).
     headers: list[list[tuple[float, float, str]]]
-    dividers: list[float]  #: Columns at which a tick separates elements of the same word
+    dividers: list[float]  #: Columns of the grid before which a short mark (tick) separates elements of a word
     scale: float  #: Width of a column in inches
     legend: list[tuple[int, str]]  #: Entries of the legend: index of a colour, and meaning of the colour
 
@@ -205,7 +205,7 @@ def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
             size = _font(cell.label, width)
             axes.text(left + width / 2, middle, cell.label, fontsize=size, ha="center", va="center", zorder=3)
     for divider in panel.dividers:
-        # Separate elements by short ticks instead of full lines, because a label may span several elements.
+        # Separate elements by short marks (ticks) instead of full lines, because a label may span several elements.
         x = _LEFT + divider * panel.scale
         axes.plot([x, x], [y - _HEADER_HEIGHT * 0.15, y], color="#444", lw=0.5)
     x = _LEFT

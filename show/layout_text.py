@@ -47,7 +47,7 @@ def span(first: int, last: int, high_first: bool = False) -> str:
 
 
 def numerics_as_dict(subject: Subject, arch: str) -> dict[str, object]:
-    """Return the numerics of an instruction on an architecture that has it, as JSON data."""
+    """Return as JSON data the numerics of an instruction on an architecture that has the instruction."""
     i, same = subject.instruction, same_numerics(arch)
     parameters = numerics(i, same)
     holds = PRESETS[PRESET_OF_ARCHITECTURE[same]].holds(i)

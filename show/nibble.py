@@ -19,7 +19,8 @@ _CUTLASS = "CUTLASS compressor of sm_90, sm_100 and sm_120"
 _CUTEDSL = "CuTeDSL sparse_utils"
 _MUX = ("mux4", "mux3")
 _EVERY = (_PYTORCH, _CUTLASS, _CUTEDSL)
-#: Nibbles that CuTeDSL writes, by its source code, for an empty chunk, and for one nonzero at element 0, 1, 2 or 3.
+#: Nibbles that CuTeDSL writes according to its source code: for a chunk without a nonzero, and for chunks whose only
+#: nonzero is element 0, 1, 2 or 3.
 _OF_CUTEDSL = (0b1110, (0b1100, 0b1101, 0b1110, 0b1110))
 #: Nibbles that software writes for chunks that :func:`_lone` does not yield: nibble, content of the chunk, and name of
 #: the software.
@@ -30,7 +31,7 @@ _APART = (
 
 
 def _lone() -> Iterator[tuple[int, str, str]]:
-    """Yield the nibble for each 2:4 chunk with at most one nonzero, the chunk content, and the software."""
+    """Yield (nibble, chunk content, software) for each software and each 2:4 chunk with at most one nonzero."""
     records = {_PYTORCH: PRODUCERS["pytorch"], _CUTLASS: PRODUCERS["cutlass3"]}
     tables = {name: (record.empty, record.single) for name, record in records.items()}
     for name, (empty, single) in (tables | {_CUTEDSL: _OF_CUTEDSL}).items():

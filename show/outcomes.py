@@ -1,4 +1,4 @@
-"""Results of replayed register files, as a table and as JSON values."""
+"""Results of replayed register files (recorded operands and results), as a table and as JSON values."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

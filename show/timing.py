@@ -62,7 +62,7 @@ class Row:
         plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
         if i.family == "tcgen05":
             return plain and (i.kind, i.a.name) in _LISTED_KINDS and i.n in _LISTED_TCGEN05
-        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # ordered and plain metadata take equal cycles
+        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # same cycles as with plain metadata
         return plain and not twin and (i.family == "mma" or i.n in _LISTED)
 
 
@@ -107,7 +107,7 @@ def shape_note(text: str | None, rows: Sequence[Row]) -> str | None:
     if text is None or "(" in text or not rows or rows[0].instruction.family != "tcgen05":
         return None
     if any(subject_named(row.text) != subject_named(row.text.partition(" ")[0]) for row in rows):
-        return None  # search words, or a descriptor that is a constant, choose the shape
+        return None  # the shape is given by search words or by a constant descriptor
     note = "without shape and types in brackets after the opcode, the shape with the largest M and smallest N is taken"
     shapes = {row.instruction.shape_and_types for row in rows}
     return f"{note}: ({shapes.pop()})" if len(shapes) == 1 else note

@@ -24,7 +24,7 @@ HEADS: dict[str, tuple[float, float]] = {
     "operands": (14, 90), "select": (136, 112), "multiply": (304, 136), "align": (486, 136), "reduce": (666, 100),
     "round": (806, 104), "result": (936, 52),
 }  # fmt: skip
-#: Horizontal position of each pipeline register, by name of its cut; that of ``align`` is inside the box of the sum.
+#: Horizontal position of each pipeline register, by cut. The register of ``align`` is inside the box of the sum.
 _CUT_PLACES = {
     "select": 276, "product": 424, "multiply": 462, "align": 680, "tree": 750, "reduce": 788, "count": 836,
     "normalise": 874, "round": 924,

@@ -93,7 +93,8 @@ class CarrySaveTree(wiring.Component):
                 following += self.row(m, first, second, third, lowest)
             words = [*following, *words[len(words) // 3 * 3 :]]
             level += 1
-        # The tree has one carry-save adder fewer than increment bits. The last increment bit becomes the carry output.
+        # Each carry-save adder has taken one increment bit. One increment bit is left, since the tree has one adder
+        # fewer than increment bits; this bit becomes the carry output.
         outputs: list[Value] = [*words, *increments]
         if self.registered:
             outputs = self._registered(m, outputs)

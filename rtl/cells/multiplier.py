@@ -16,8 +16,8 @@ __all__ = ["Multiplier"]
 #: digits from 0 to 3 instead, with an adder that computes three times `a`.
 _RECODED_BITS = 8
 
-#: Type of a partial-product row: the position of its lowest bit, its bits, and bits to add one position above the
-#: lowest bit (at most one).
+#: Type of a partial-product row: the position of its lowest bit, its bits, and a value of at most one bit that is added
+#: one position above the lowest bit.
 _Row = tuple[int, Value, Value]
 
 

@@ -82,7 +82,7 @@ def test_bad_words(cli: CommandLine) -> None:
         ([FILE, "--golden-only", "--theme", "dark"], "--theme needs --datapath FILE.svg"),
         ([FILE, "--golden-only", "--prune"], "--prune needs --a and --b"),
         ([F16, "--golden-only", "--b-tensor", "x"], "--b-tensor needs --a and --b"),
-        ([F16, "--golden-only", "--case", (1 << 63) - 1], f"a random tile of {F16} has an index below 131072"),
+        ([F16, "--golden-only", "--case", (1 << 63) - 1], f"--case must be below 131072 for random tiles of {F16}"),
         (["bad.npz", "--golden-only"], "0b0000"),  # the metadata policy of the file, strict, applies
     )
 
