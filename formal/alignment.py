@@ -97,7 +97,7 @@ def _signed_term(group: ProductGroup, shift_amount: Value, place: int) -> Value:
 
 
 def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list[ProductGroup]) -> Value:
-    """Return 1 if parts of groups are truncated separately: with ue4m3 scales, if a group's exponent exceeds C's."""
+    """Return 1 if parts of groups are truncated separately: ue4m3 scales, and a group with a larger exponent than C."""
     c_exponent = stage.i.c_grid_exponent + c_excess_bits(config)
     pairs = zip(product_groups, stage.i.group_exponents, strict=True)
     larger = Cat(group.participates & (group.exponent + exponent > c_exponent) for group, exponent in pairs).any()
@@ -110,7 +110,7 @@ def _group_of(
     """Instantiate a component that sums `count` products of a group, and connect it to the align stage's inputs."""
     name, begin = f"group{index}_{first}_{count}", index * BLOCK_GROUP + first
     group, slots = h.add(name, ProductGroup(config, count)), range(begin, begin + count)
-    if scales_groups(config):  # only products of floats have separate signs
+    if scales_groups(config):  # products of floats have a separate sign bit, products of integers do not
         h.m.d.comb += group.signs.eq(Cat(stage.i.signs[slot] for slot in slots))
     h.m.d.comb += [port.eq(stage.i.significands[slot]) for port, slot in zip(group.products, slots, strict=True)]
     h.m.d.comb += [

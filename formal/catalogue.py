@@ -18,11 +18,11 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tcgen05_streams import TCGEN05  # includes the properties of tcgen05.py, which tcgen05_streams.py imports
+from .tcgen05_streams import TCGEN05  # TCGEN05 includes the properties of tcgen05.py, which tcgen05_streams.py imports
 from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .warpgroup import WGMMA  # includes the properties of wgmma.py, which warpgroup.py imports
+from .warpgroup import WGMMA  # WGMMA includes the properties of wgmma.py, which warpgroup.py imports
 
 __all__ = ["PROPERTIES", "chosen"]
 

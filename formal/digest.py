@@ -1,4 +1,4 @@
-"""Digest of a proof problem: a hash of the netlist on which claims, covers and assumptions depend, without names."""
+"""Digest of a proof problem: a hash of the logic that drives claims, covers and assumptions, without names."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ def problem_digest(harness: Harness) -> str:
 
 @dataclass
 class _Walk:
-    """Walk over a netlist from its claims, which numbers the cells in the order of the walk and hashes them.
+    """Walk over a netlist. It begins at the claims, numbers the cells in the order of the walk and hashes them.
 
     With `any_state`, registers of components begin with any value, and registers of the harness begin with their
     initial values. The digest therefore includes, for each register, whether it belongs to the harness.

@@ -37,7 +37,8 @@ ALIGNMENT = Topic("alignment")
 PRODUCT_EXPONENT = unsigned(EXPONENT_BITS + 1)
 #: Width in bits of the difference between the largest exponent and the exponent of any term.
 DISTANCE_BITS = ALIGNED_EXPONENT.width - 1
-#: Limit of the magnitude of e_max in a step of packed e2m1, before e_max includes the exponents of the scaled groups.
+#: Upper limit of the magnitude of e_max in a step of packed e2m1, before e_max includes the exponents of the scaled
+#: groups.
 GROUP_LIMIT = 256
 _UE8M0_BIAS = 127
 _RESULTS = FORMATS["f16"], FORMATS["f32"]
@@ -77,7 +78,7 @@ def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
 
 
 def kinds(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield the datapath with each set of its element formats that instructions can multiply by one another."""
+    """Yield, with the datapath, each set of its element formats that instructions can multiply by one another."""
     sets: dict[object, list[str]] = {}
     for element in config.elements:
         sets.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))

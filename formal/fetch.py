@@ -108,7 +108,7 @@ class _MarkedMemory:
             h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(output)
 
     def places(self, request: data.View, segment: Value, row: int, word: int) -> tuple[Value, Value]:
-        """Return whether the marked word is element `word` of a core matrix's row: for K-major, and for MN-major."""
+        """Return two flags, for K-major and MN-major: whether element `word` of a core matrix row is marked."""
         straight = (_name(request, segment, row) == self.address) & (self.word == word)
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
@@ -143,7 +143,8 @@ def _both(h: Harness, short: bool) -> None:
     h.m.d.sync += tag_before.eq(tag)
     h.assume(~a_waits | (tag == tag_before))
     h.m.d.comb += fetch.a_tag.eq(tag)
-    # Assumptions on the highest bit of the panel number give the 16-byte words of A and of B different addresses.
+    # The highest bit of the panel number is assumed to be 1 for A and 0 for B, so the 16-byte words of A and of B have
+    # different addresses.
     h.assume(~fetch.a.valid | (a.panel[-1] & a.short))
     h.assume(~fetch.b.valid | (~b.panel[-1] & (b.short == short)))
     of_a = h.named("reads_a", port.read & port.address[0][3 + 2 + 4])

@@ -167,7 +167,7 @@ class IssuedInstruction:
         return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
 
     def same_scales(self, scales: Value, operand: str, index: int) -> Value:
-        """Return 1 if block scales are right, or PTX forbids the byte id. For 1X, only the first byte is compared."""
+        """Return 1 if block scales are right, or PTX forbids the byte id. With 1X (one scale), only byte 0 counts."""
         size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
         expected = self.scales(operand, index)
         allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
@@ -187,7 +187,7 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield the configurations for the proofs of each operand of an instruction.
+    """Yield the register field of each operand of an instruction, with the configuration for its proof.
 
     Only the proof of field `c` follows results, so the configurations of all other fields have no pipeline registers.
     """
@@ -284,8 +284,8 @@ def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
             h.m.d.sync += [words[number].eq(result.d[output]), overflows[number].eq(result.overflow[output])]
     for row in range(ROWS):
         first = result.illegal[row % config.rows]
-        # The metadata flags of a second step are at higher bits than those of the first step. The first step has 16
-        # stored bytes of a row of A: four chunks of 16-bit elements, or eight chunks of smaller elements.
+        # The flags of the second step of a row follow those of the first step, one flag per chunk. The first step has
+        # 16 stored bytes of a row of A: four chunks of 16-bit elements, or eight chunks of smaller elements.
         second = Mux(tag.wide, Cat(Const(0, 4), first), Cat(Const(0, 8), first))
         with h.m.If(block.happens & (block.row == row // config.rows)):
             h.m.d.sync += flags[row].eq(Mux(tag.step, flags[row] | second, first))

@@ -17,8 +17,8 @@ from .harness import Harness
 __all__ = ["BINARY_GRAPH", "TEXT_GRAPH", "Model", "Trace", "UndecidedError", "written"]
 
 _TOP = "top"
-#: File names of the and-inverter graphs that :func:`written` writes. Outputs are covers, and bad states are broken
-#: claims.
+#: File names of the and-inverter graphs that :func:`written` writes. Each output of a graph is a cover, and each bad
+#: state of a graph is a broken claim.
 BINARY_GRAPH, TEXT_GRAPH = f"{_TOP}.aig", f"{_TOP}.aag"
 _FLATTEN = (
     f"read_rtlil {_TOP}.il\nhierarchy -top {_TOP}\nproc\nflatten\n{{simplify}}"

@@ -124,7 +124,7 @@ def c_excess_bits(config: CoreConfig) -> int:
 
 
 def product_place(config: CoreConfig, index: int) -> int:
-    """Return the position, in the sum of a step, of the lowest bit of a product slot's unshifted products.
+    """Return the bit position in a step's sum at which the lowest bit of a slot's unshifted product is added.
 
     The position is at most ``F - 2 * fraction bits`` of each float format, so that no product loses fraction bits. It
     is high enough that no float needs a wider significand than the widest element. Between these limits, the lowest bit

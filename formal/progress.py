@@ -56,7 +56,7 @@ class PendingPanels:
 
 
 def claim_progress(h: Harness, name: str, moves: Value, fair: Value, cycles: int) -> Signal:
-    """Claim that a transfer (`moves` is 1) happens before `cycles` cycles in which `fair` is 1 have passed.
+    """Claim that fewer than `cycles` cycles with `fair` = 1 pass between two transfers (cycles with `moves` = 1).
 
     Return the counter of the cycles in which `fair` is 1.
     """

@@ -23,7 +23,7 @@ _DISTANCE = signed(ALIGNED_EXPONENT.width + 2)
 
 
 def headrooms(port: Value) -> int:
-    """Return the number of headroom values in a proof: all except the largest value, which overflows the exponent."""
+    """Return how many values of a headroom port a proof covers: all but the largest, which overflows the exponent."""
     return (1 << len(port)) - 1
 
 
@@ -35,7 +35,7 @@ def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Roun
 
 
 def _with(*codes: ResultCode) -> Callable[[CoreConfig], list[Parameters]]:
-    """Return a function that lists a property's parameter sets: one for each result code that a configuration has."""
+    """Return a function that lists a property's parameter sets: one for each of `codes` that a configuration has."""
     return lambda config: [(anonymous(config), code.name) for code in codes if code in results(config)]
 
 

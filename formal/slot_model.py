@@ -96,7 +96,7 @@ class SlotModel:
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
-        """Return a mask of the slots that wait until their bit of `arrived` is 1. Claim that the hardware agrees."""
+        """Return the mask of filled slots whose bit of `arrived` has not been 1 yet. Claim that the hardware agrees."""
         h = self._h
         missing = Signal(SLOTS, name=f"missing_{name}")
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)

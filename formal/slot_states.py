@@ -16,7 +16,7 @@ __all__ = [
     "claim_turns",
 ]
 
-#: Number of panels of A (eight rows each) of an array.
+#: Number of panels of A (eight rows each) that an array of dot-product units multiplies.
 _PANELS = 2
 
 
@@ -32,7 +32,7 @@ def claim_slots_in_turn(h: Harness, slots: Any) -> None:
 
 
 def claim_requests_in_turn(h: Harness, name: str, slots: Any, slot: Value, left: Value) -> None:
-    """Claim that an operand is requested for the slots in turn: next for `slot`. `left`: slots with requests left."""
+    """Claim that an operand is requested for the slots in turn, next for `slot`. `left`: slots not requested yet."""
     current_left, other_left = _bit(left, slots.slot), _bit(left, ~slots.slot)
     h.claim(f"{name}_left", Mux(current_left, left == slots.occupied, ~(left & ~slots.occupied).any()))
     h.claim(f"{name}_in_order", slot == Mux(current_left, slots.slot, Mux(other_left, ~slots.slot, slots.next_slot)))
@@ -49,13 +49,13 @@ def claim_turns(h: Harness, slots: Any, *names: str) -> None:
 
 
 def arrives_in_turn(slot: Value, left: Value, tag: Value, number: Value, read: Value, last: int) -> Value:
-    """Return whether core matrix `number` of A for slot `tag` was read last. For slot `slot`, `read` have been read."""
+    """Return 1 if core matrix `number` of slot `tag` was read last. `read` counts the core matrices read for `slot`."""
     in_progress = (slot == tag) & _bit(left, tag)
     return Mux(in_progress, number + 1 == read, (number == last) & ~_bit(left, tag))
 
 
 def claim_fetch_of_a(h: Harness, parts: Any, arrays: int) -> None:
-    """Claim that A is read and arrives core matrix by core matrix. `parts` has slots, fetch and requests."""
+    """Claim that A is read and arrives core matrix by core matrix. `parts` are the submodules of the hardware."""
     slots, fetch = parts.slots, parts.fetch
     turn, occupied, arriving = slots.a, slots.occupied, fetch.core_matrix
     shared, tag = Cat(instruction.a_shared for instruction in slots.stored), arriving.tag

@@ -62,7 +62,7 @@ _COLUMN_FIELDS = ("sparse", "wide", "scaled", "last_panel", "a_shared")
 ARRAYS = 4
 ROWS_OF_ARRAYS = ROWS * ARRAYS
 #: Maximum number of columns of each operand in tensor memory, for the lanes in the proof. `FIRST_OF` contains, for each
-#: operand, the number of columns that are read before those of the operand.
+#: operand, the number of columns of other operands that are read first.
 COLUMNS_OF = {Operand.METADATA: 2, Operand.SCALE_A: ROWS_OF_ARRAYS // 32, Operand.SCALE_B: 8, Operand.A: 8}
 FIRST_OF = {operand: sum([*COLUMNS_OF.values()][:number]) for number, operand in enumerate(COLUMNS_OF)}
 ALL_COLUMNS = sum(COLUMNS_OF.values())
@@ -153,7 +153,8 @@ class FetchStandIn:
     def __init__(self, h: Harness, a_panels: int) -> None:
         self.a_panels = a_panels
         self.panels = Queue("fetched")  #: Panels of B that were read and not multiplied yet
-        #: Next segment (16 bytes along K) to read of the requested panel of A, and whether a core matrix of A arrives.
+        #: Segment (16 bytes along K) of the requested panel of A that is read next, and whether a core matrix of A
+        #: arrives.
         self.segment, self.arriving = Signal(name="segment_of_a"), Signal(name="a_arriving")
         layout = data.StructLayout({"panel": range(a_panels), "segment": 1, "tag": 1, "mark": 1})
         #: Panel, segment, tag and mark of the arriving core matrix.

@@ -125,7 +125,7 @@ def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
 
 
 def claim_chosen(h: Harness, quiet: Value) -> None:
-    """Claim that `quiet` is true in the first cycle, in which the free constants get their values."""
+    """Claim that `quiet` (nothing has begun) is true in the first cycle, in which free constants get their values."""
     begun = Signal(name="begun")
     h.m.d.sync += begun.eq(1)
     h.claim("constants_are_chosen", begun | quiet)
@@ -145,7 +145,7 @@ def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Valu
 
 
 def bare(config: CoreConfig) -> CoreConfig:
-    """Return a configuration with the same array and pipeline, and with the smallest formats and widths."""
+    """Return a configuration with the array and pipeline of `config`, and with the smallest formats and widths."""
     small = {"formats": ("f16", "s8"), "scales": (), "alignment_bits": 24, "fp8_alignment_bits": 24}
     return replace(config, name="array", mux="mux4", **small)
 

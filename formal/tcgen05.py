@@ -48,7 +48,7 @@ _WIDE = 0
 _IN_COLUMNS = ("a", "metadata", "scale_a", "scale_b")
 #: Layout of an instruction without the addresses of its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=1, scale_size=2, byte_a=2, byte_b=2, pair=1, odd=1)
-#: Panels of B that one CTA of a pair provides. The two CTAs alternate, and N is a multiple of 16.
+#: Panels of B that one CTA provides: all, or in a CTA pair every second one. N of a CTA pair is a multiple of 16.
 _OWN_B = OwnPanels(
     lambda i: Mux(i.pair, (i.last_panel + 1) >> 1, i.last_panel + 1),
     lambda i, panel: Mux(i.pair, (panel + ~i.odd) >> 1, panel),
@@ -272,7 +272,7 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
                 of_tensor = word_of_column(mark, Operand.A, 4 * segment + thread, row_of_a)
                 of_a = Mux(current.a_shared, label(mark, place), of_tensor)
                 of_c = accumulator_word(mark, number, place)
-                a.append(operands.a[lane][register][:15] == of_a[:15])  # bit 15, the sign of an f16, may be inverted
+                a.append(operands.a[lane][register][:15] == of_a[:15])  # all bits but bit 15, the sign of an f16
                 b.append(operands.b[lane][register] == label_of_b(mark_of_b, panel_of_b, group, 4 * register + thread))
                 c.append(operands.c[lane][register] == Mux(current.add, of_c, 0))
             column = Cat(Const(group, 3), number)  # column number in D: 8 * panel + group

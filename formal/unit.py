@@ -1,4 +1,4 @@
-"""Proofs of a whole dot-product unit against a specification without stages, for few slots and narrow significands.
+"""Proofs of a whole dot-product unit (few product slots, narrow significands) against a specification without stages.
 
 The specification writes every product and the accumulator as integer multiples of one fixed power of two, and drops the
 bits below 2**(E - F). It never computes the distance between two terms.
@@ -58,7 +58,7 @@ class _Operands:
             step.overflow.eq(self.overflow),
         ]
         self.output = h.named("output", unit.result.d)
-        if config.mux == "mux3":  # undefined nibbles may select units that 3:1 multiplexers do not reach
+        if config.mux == "mux3":  # undefined nibbles may select units of B that are out of reach
             h.assume(decode.illegal == 0)
         self.pairs: list[tuple[Value, Value]] = []
         for slot in range(config.step_bytes):

@@ -55,7 +55,7 @@ def _of_registers(h: Harness, config: CoreConfig) -> None:
     nibbles = [h.named(f"nibbles{i}", Array(of_rows[i :: config.rows])[block.row]) for i in range(config.rows)]
     # The harness records the flags of each row. The claims hold for the result registers in every cycle, not only while
     # the result is valid, so they are inductive. Without pipeline registers, the result of a block is available in the
-    # cycle of its issue. A second step sets the flags of the second half of the chunks.
+    # cycle of its issue. The second step of a row sets the flags of the second half of its chunks.
     for i, row_nibbles in enumerate(nibbles):
         first = flags(config, row_nibbles, instruction.words.control, instruction.wide)
         second = Mux(instruction.wide, Cat(Const(0, config.chunks // 2), first), Cat(Const(0, config.chunks), first))

@@ -26,8 +26,8 @@ from .wgmma import WGMMA
 __all__ = ["WGMMA"]
 
 _REGISTERS = RegisterCycles(1, 2, 2, {(False, False): 1, (False, True): 2, (True, False): 2, (True, True): 2})
-#: Number of cycles of which at least one has a visible transfer. In the other cycles, the register file, the operand
-#: fetch or the tensor cores are busy.
+#: Among this many cycles in which the environment is ready, at least one has a visible transfer. In the other cycles,
+#: the register file, the operand fetch or the tensor cores are busy.
 _QUIET = 9
 
 
@@ -48,7 +48,7 @@ def _add(h: Harness, name: str, count: int, array: type[Echo]) -> Warpgroup:
 
 
 def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *others: Any) -> None:
-    """Offer multiplications with a given number of panels and free timing. `others` assign further fields."""
+    """Offer multiplications of `panels` panels in any cycles. `others` are assignments to further fields."""
     payload, fields = source.payload, decided(h, name, source, _FIELDS, reset)
     h.m.d.comb += [
         payload.operation.eq(Operation.MULTIPLY),

@@ -88,7 +88,7 @@ def forms_of(instruction: Instruction, arch: str, opcode: Opcode | None = None) 
 
 
 def sources(form: Form) -> tuple[Source, ...]:
-    """Return the files with evidence for a :class:`Form`, strongest first. A modelled instruction has no such file."""
+    """Return the files with evidence for a :class:`Form`, strongest first; none if the level is ``MODELLED``."""
     return _sources().get(form, ())
 
 

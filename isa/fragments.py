@@ -54,7 +54,7 @@ class Fragment:
 
 
 def _grid(instruction: Instruction, registers: int, elements: int) -> tuple[Index, Index, Index, Index, Index]:
-    """Return arrays of warp, group g, thread t of the group, register and element, which broadcast to a fragment."""
+    """Return arrays of warp, group g, thread t, register and element, which broadcast to the shape of a fragment."""
     thread = np.arange(instruction.threads).reshape(-1, 1, 1)
     lane = thread % WARP_LANES
     register = np.arange(registers).reshape(1, -1, 1)

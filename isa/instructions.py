@@ -107,7 +107,7 @@ class Instruction:
 
     @property
     def sparsity_selectors(self) -> int:
-        """Number of valid sparsity selectors, counted from 0.
+        """Number n of valid sparsity selectors, which are 0 to n - 1.
 
         The metadata registers of a quad (four lanes) hold 32 nibbles for the two rows of A of the quad; the selector
         picks the lanes that are read. For tcgen05 with 8 chunks a row, PTX names four selectors, but public sources

@@ -28,11 +28,12 @@ _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 
 @dataclass(frozen=True)
 class Tile:
-    """Tile of D that one CTA computes, in elements."""
+    """Size, in elements, of the tile of D that one CTA computes."""
 
-    #: Number of rows, a multiple of 64. A warpgroup computes 64 rows. All warpgroups share the tensor cores of an SM.
+    #: Number of rows of the tile, a multiple of 64. A warpgroup computes 64 rows. All warpgroups share the tensor cores
+    #: of an SM.
     rows: int = 128
-    columns: int = 256  #: Number of columns, a multiple of 8. One instruction computes at most 256.
+    columns: int = 256  #: Number of columns of the tile, a multiple of 8. One instruction computes at most 256.
 
     def __post_init__(self) -> None:
         if self.rows <= 0 or self.rows % _ROWS or self.columns <= 0 or self.columns % _COLUMNS:

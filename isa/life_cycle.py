@@ -20,7 +20,9 @@ class _Use:
 
     call: int
     words: str
-    role: str = ""  # "a" for a register of A, shape of the wgmma for an accumulator, empty for an access by a thread
+    # "a" if a wgmma reads the register as A, shape of the wgmma if it accumulates in the register, or empty if a thread
+    # accesses the register
+    role: str = ""
 
 
 @dataclass
@@ -29,10 +31,10 @@ class _Group:
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
     buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared-memory buffers that the commit group reads
-    every_buffer: _Use | None = None  # the last multiplication that may read any buffer
+    every_buffer: _Use | None = None  # last multiplication of the group that may read all buffers
 
     def use(self, kind: str, name: Hashable) -> _Use | None:
-        """Return a multiplication that accesses a register or buffer; None if there is none."""
+        """Return the group's multiplication that accesses a register or buffer, or None if no multiplication does."""
         return self.registers.get(name) if kind == "register" else self.buffers.get(name, self.every_buffer)
 
 

@@ -180,8 +180,8 @@ def parse_matrix_move(text: str) -> MatrixMove:
 class MatrixMoveMap:
     """Map from register elements to elements of shared memory, with the lanes that supply the row addresses."""
 
-    #: Matrix, row, and element within the row in shared memory of each register element, shape (32, registers, E):
-    #: index [l, r, j] is element j of register r of thread l.
+    #: For each register element, its matrix, its row in shared memory and its position in the row, shape
+    #: (32, registers, E): index [l, r, j] is element j of register r of thread l.
     matrices: Index
     rows: Index
     elements: Index

@@ -53,7 +53,7 @@ class Swizzle:
     """
 
     name: str  #: Name of the swizzle mode in PTX
-    row_bytes: int  #: Width of the swizzle pattern in bytes, or one unit without swizzle
+    row_bytes: int  #: Width of the swizzle pattern in bytes, or 16 without swizzle
     atom_bytes: int = UNIT_BYTES  #: Granularity of the swizzle's permutation of addresses, in bytes
     #: Number of rows of the swizzle pattern. The stride offset leads from one pattern to the next.
     pattern_rows: int = 8

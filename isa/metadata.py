@@ -115,7 +115,7 @@ MUX_OF_ARCHITECTURE = {
 
 
 def reachable(value: int, rule: str, mux: str) -> tuple[bool, bool]:
-    """Return, for stored slots 0 and 1, whether a multiplexer delivers a unit of B. If not, the slot's factor is 0.
+    """Return, for both stored slots of a chunk, whether a multiplexer delivers the unit of B; if not, 0 replaces it.
 
     With every nibble that `rule` defines, both units are delivered. An undefined nibble may select a unit that a 3:1
     multiplexer does not reach: unit 3 for slot 0, unit 0 for slot 1. Modelled: inferred from the seven nibbles that are

@@ -126,7 +126,7 @@ def _resolved(text: str, arch: str | None, family: str | None, product: bool, er
 
 
 def completed_name(text: str) -> tuple[str, str]:
-    """Add the qualifiers that all instructions share to an incomplete name. Return name and added qualifiers."""
+    """Complete a name with the qualifiers that all its family's instructions have. Return name and added qualifiers."""
     plain = text.strip()
     return completed(plain.removesuffix(";").rstrip()) if _OPCODE.match(plain) else (text, "")
 
@@ -151,7 +151,7 @@ def _fits(text: str, target: Target | None, family: str | None, product: bool) -
 
 
 def _rank(subject: Subject) -> tuple[bool, bool, int]:
-    """Return a sort key that prefers instructions of sm_90, then no plain metadata, then few qualifiers."""
+    """Return a sort key with three criteria: supported by sm_90, without plain metadata, few qualifiers."""
     i = subject.instruction
     return _PREFERRED not in i.architectures, i.sparse == "sp", subject.name.partition(" ")[0].count(".")
 
@@ -190,7 +190,7 @@ def subject_of_line(line: PastedLine) -> Subject:
 
 
 def described(opcode: Opcode, value: int, shape_and_types: str = "") -> Instruction:
-    """Return the instruction that an instruction descriptor gives an opcode.
+    """Return the instruction that an opcode and the value of an instruction descriptor define together.
 
     Raise an `OperandError` if the descriptor is wrong, and an `InstructionError` if the descriptor contradicts the
     given shape and types.

@@ -46,7 +46,9 @@ class Method(Enum):
 
     FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of the products of a step
     GROUPED = "grouped"  #: T-FDPA of groups of 16 products, each group with its own block scales
-    EMULATED = "emulated"  #: T-FDPA of even, then of odd pairs of stored elements, without C; then IEEE addition of C
+    #: T-FDPA of the even pairs of stored elements (bytes 0 and 1 of each register) from zero; then T-FDPA of the
+    #: odd pairs (bytes 2 and 3) with this sum as the accumulator; then IEEE addition of C
+    EMULATED = "emulated"
     INTEGER = "integer"  #: exact sum of the products and C, then one clamp or wrap
 
 
@@ -83,8 +85,8 @@ class Numerics:
     rounding: Rounding  #: Rounding of the exact sum at the end of each step
     alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each term to the last bit that alignment keeps
     #: Number of products that method ``GROUPED`` sums exactly before truncation: 16 or 4. With 4, an output still uses
-    #: 16 if no product has a larger exponent than the accumulator of the output; otherwise the largest exponent does
-    #: not include the accumulator.
+    #: 16 if no product has a larger exponent than the accumulator of the output. If a product has a larger exponent,
+    #: the largest exponent (e_max) does not include the accumulator.
     group: int = BLOCK_GROUP
     source: str
 
@@ -136,8 +138,8 @@ class Numerics:
                 raise OperandError(f"{name} must be one of {words}, not {shown(value)}")
             changes[name] = accepted[name][word]
         floor, bits = self.zero_exponent + self.alignment_bits, changes.get("alignment_bits", self.alignment_bits)
-        # If the exponent floor e_zero follows from the current F (alignment bits), e_zero changes with F. Native fp8
-        # keeps its e_zero: fp8 has a smaller F than the other formats of the datapath, but the e_zero of these formats.
+        # If the old exponent floor e_zero follows from the old F (alignment bits), the new e_zero follows from the new
+        # F. Native fp8 keeps its e_zero, which follows from the larger F of the other formats of the datapath.
         if "zero_exponent" not in changes and floor == zero_exponent_for(0, half_result=half, grouped=grouped):
             changes["zero_exponent"] = floor - bits
         return replace(self, **changes, source=f"changed from: {self.source}")
@@ -199,7 +201,7 @@ _EMULATION = "machine code of the CUDA 13.0 assembler: fp8 unpacked to f16, two 
 class Datapath:
     """Numerics parameters that all instructions of an architecture share."""
 
-    step_bytes: int  #: Bytes of stored A per step, the same for every element type
+    step_bytes: int  #: Bytes of a row of stored A per step, the same for every element type
     alignment_bits: int  #: Number of bits kept below the largest exponent (F)
     fp8_alignment_bits: int  #: Number of bits kept below the largest exponent by native fp8
 
@@ -220,7 +222,7 @@ BLOCK_ALIGNMENT_BITS = 35
 def zero_exponent_for(
     alignment_bits: int, *, half_result: bool = False, grouped: bool = False, floor: bool = True
 ) -> int:
-    """Return the exponent floor e_zero for F = `alignment_bits`, which differs for f16 results and for scaled groups.
+    """Return the exponent floor e_zero for F = `alignment_bits`. f16 results and scaled groups have other floors.
 
     Without `floor`, return an exponent that no nonzero term falls below. Scaled groups keep their floor, which all
     public models have.

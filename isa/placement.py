@@ -48,9 +48,9 @@ class OperandPlacement:
     operand: str
     memory: Memory
     indices: tuple[str, str]  #: Names of the two coordinates of the matrix, such as row and k
-    #: Thread in the warp or warpgroup, or lane of tensor memory, of each element, or 0 in shared memory.
+    #: For each element, its thread in the warp or warpgroup, its lane of tensor memory, or 0 if in shared memory.
     lanes: Index
-    #: Register of the thread, column of tensor memory, or byte of shared memory, of each element.
+    #: For each element, its register in the thread, its column of tensor memory, or its byte of shared memory.
     words: Index
     low_bits: Index  #: Lowest bit of each element in its register, column or byte
     bits: int  #: Width in bits of the container of an element
@@ -286,7 +286,7 @@ def _of_tensor_map(
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:
-    """Return formulas for lane, column and low bit of the block scales of `parts` times `lines` rows or columns."""
+    """Return formulas for lane, column and low bit of block scales: `parts` parts with `lines` rows or columns each."""
     if parts == 1:
         return f"{index} % 32", f"{index}//32", "8*block"
     return f"{128 // parts}*({index}//{lines}) + {index} % 32", f"{index} % {lines}//32", "8*block"

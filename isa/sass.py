@@ -67,7 +67,7 @@ def _letter(i: Instruction) -> str:
 
 
 def _types(i: Instruction) -> list[str]:
-    """Return types, saturation and block scales as qualifiers of the SASS name, which omits f16."""
+    """Return types, saturation and block scales as qualifiers of the SASS name. Type f16 of A and B is omitted."""
     if i.a.is_integer:
         return [i.a.name.upper(), i.b.name.upper(), *(["SAT"] if i.satfinite else [])]
     words = [i.d.name.upper()]
@@ -81,7 +81,7 @@ def _types(i: Instruction) -> list[str]:
 
 
 def sass_of_opcode(opcode: Opcode) -> str:
-    """Return the name of the machine instruction (SASS) that executes a ``tcgen05.mma``, without ``.collector``."""
+    """Return the name of the machine instruction (SASS) of a ``tcgen05.mma``. The name omits ``.collector``."""
     letter = {"i8": "I", "f16": "H", "tf32": "H"}.get(opcode.kind, "O" if "mxf4" in opcode.kind else "Q")
     words = f"UTC{letter}MMA", "WS" * opcode.weight_stationary, "2CTA" * (opcode.cta_group == 2)
     return dotted(*words, "4X" * (opcode.scale_size == 4), "ASHIFT" * opcode.shifts_a)

@@ -54,7 +54,7 @@ class SharedTile:
     major: str = "k"  #: Memory order (major), ``k`` or ``mn``
 
     def encoded(self, family: str) -> int:
-        """Return the matrix descriptor of an instruction family. Raise an `OperandError` if a field is out of range."""
+        """Return the matrix descriptor in the format of `family`, or raise an `OperandError` for an invalid field."""
         d = self.descriptor
         return encode_descriptor(d.start, d.leading_offset, d.stride_offset, d.swizzle.name, d.base_offset, family)
 

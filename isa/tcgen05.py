@@ -124,7 +124,7 @@ class Opcode:
 
     @property
     def selectors(self) -> int:
-        """Number of sparsity selectors that an instruction descriptor may hold, counted from 0."""
+        """Number n of sparsity selectors that an instruction descriptor may hold: 0 to n - 1."""
         return 4 if self.sparse and self.kind in ("f16", "tf32") else 1
 
     @property

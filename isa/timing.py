@@ -86,10 +86,10 @@ class Source(Enum):
     """Level of evidence for a timing."""
 
     MEASURED = "measured"  #: interval and latency of this instruction were measured for this project
-    FITTED = "fitted to measurements"  #: computed by a formula that reproduces measurements of other types or N
+    FITTED = "fitted to measurements"  #: computed by a formula that was fitted to measurements of other types or N
     MEASURED_ELSEWHERE = "measured by others"
     DATA_SHEET = "white paper"  #: derived from the rate in the manufacturer's white paper
-    MODELLED = "modelled"  #: derived from a measured formula, for an instruction without measurements
+    MODELLED = "modelled"  #: derived from the timing of other instructions, or of another chip
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class Timing:
     #: Cycles from the issue of one instruction to the issue of the next independent instruction: per tensor core for
     #: ``mma``, per SM (four tensor cores) for ``wgmma`` and ``tcgen05.mma``.
     interval: float
-    #: Latency in cycles. ``mma``: from the issue of one instruction to the issue of the next, which needs its result.
-    #: ``wgmma``: from the fence to the end of the wait, for a group of one instruction. Each further instruction of the
-    #: group adds an interval. ``tcgen05.mma``: from the issue to the end of a wait for its mbarrier. NaN if no public
-    #: source states the latency.
+    #: Latency in cycles. ``mma``: from the issue of one instruction to the issue of the next instruction, if that needs
+    #: the result. ``wgmma``: from the fence to the end of the wait, for a group of one instruction. Each further
+    #: instruction of the group adds an interval. ``tcgen05.mma``: from the issue to the end of a wait for its mbarrier.
+    #: NaN if no public source states the latency.
     latency: float
     bound_by: Resource  #: Hardware resource that determines the issue interval
     kept_mac_per_cycle: float  #: Multiply-accumulates of kept elements per cycle and tensor core
@@ -143,8 +143,8 @@ _LATE_PER_COLUMN = 3 / 32
 _MMA_LATENCIES = {False: 17, True: 24}
 _MMA_LATENCY_M8 = 14
 #: Additional latency in cycles of a dense ``tcgen05.mma`` on a CTA pair with 64 rows per CTA: always `_HALF_ROWS`. If A
-#: is in shared memory, the reads of A add `_HALF_ROWS_SHARED` cycles, and the reads of the part of B that precedes A
-#: add at most `_FIRST_OF_B` cycles.
+#: is in shared memory, also `_HALF_ROWS_SHARED` cycles to read A, and at most `_FIRST_OF_B` cycles to read a part of B
+#: before A.
 _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
 #: Additional latency of ``tcgen05.mma`` with block scales, in cycles. Key: whether a single CTA executes it and A is in
 #: shared memory.
@@ -227,7 +227,7 @@ def resource_cycles(i: Instruction, a_from: str, opcode: Opcode | None = None) -
 
 
 def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Timing | None:
-    """Return the timing of an ``mma`` or ``wgmma``, or None on architectures other than sm_90, which were not measured.
+    """Return the timing of an ``mma`` or ``wgmma`` on sm_90. Return None for other architectures: none was measured.
 
     `a_from` is the location of A of a ``wgmma``, ``"registers"`` or ``"shared"``. The timing of an emulated ``mma``
     (:func:`is_sequence`) was measured in a loop of eight ``mma``.
