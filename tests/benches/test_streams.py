@@ -47,22 +47,21 @@ def driven(top: Any, pattern: Sequence[tuple[bool, bool, bool]], ready: Sequence
     return results
 
 
-def test_a_driver_follows_its_pattern(top: Any) -> None:
-    """Gaps and stalls follow the driver's pattern. An item is offered after the previous item has been accepted."""
-    result = driven(top, [GAP, GO, STALL, GO, GAP, GAP, GO], [True] * 7)
-    assert [of_cycle for of_cycle, _ in result] == [
-        (0, 1, 0), (1, 1, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 0), (1, 1, 0),
-    ]  # fmt: skip
-    assert [payload for (valid, *_), payload in result if valid] == [100, 101, 102, 103]
-
-
-def test_what_is_offered_stays(top: Any) -> None:
-    """An item is offered until it is accepted, whatever the pattern states. A reset does not discard the item."""
-    result = driven(top, [GO, GAP, STALL, RESET, GAP, GO], [False, False, False, True, True, True])
-    assert [of_cycle for of_cycle, _ in result] == [
-        (1, 1, 0), (1, 1, 0), (1, 0, 0), (0, 0, 1), (1, 1, 0), (1, 1, 0),
-    ]  # fmt: skip
-    assert [payload for _, payload in result] == [100] * 5 + [101]
+@pytest.mark.parametrize(
+    ("pattern", "ready", "expected", "payloads"),
+    [
+        ([GAP, GO, STALL, GO, GAP, GAP, GO], [True] * 7,
+         [(0, 1, 0), (1, 1, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 0), (1, 1, 0)], [100, 101, 102, 103]),
+        ([GO, GAP, STALL, RESET, GAP, GO], [False] * 3 + [True] * 3,
+         [(1, 1, 0), (1, 1, 0), (1, 0, 0), (0, 0, 1), (1, 1, 0), (1, 1, 0)], [100] * 4 + [101]),
+    ],
+    ids=["accepted", "held"],
+)  # fmt: skip
+def test_a_driver_follows_its_pattern(pattern: Any, ready: Any, expected: Any, payloads: Any, top: Any) -> None:
+    """Gaps and stalls follow the pattern. An item is offered until it is accepted, also after a reset."""
+    result = driven(top, pattern, ready)
+    assert [of_cycle for of_cycle, _ in result] == expected
+    assert [payload for (valid, *_), payload in result if valid] == payloads
 
 
 def test_draining_and_reactions_override_the_pattern(top: Any) -> None:

@@ -81,41 +81,30 @@ def test_values_that_differ(cli: CommandLine, rng: np.random.Generator) -> None:
     cli.refuses("a.npz", "b.npz", "--other-tensor", "v", message=message)
 
 
-def test_shapes_without_elements_and_values_that_json_lacks(cli: CommandLine) -> None:
-    saved(none=np.zeros(0), four=np.arange(4.0), nan=np.array([np.nan, 2]), inf=np.array([-np.inf, 2]))
-    for words in (("none.npy", "four.npy"), ("four.npy", "none.npy")):
-        assert cli.text(*words, status=1).splitlines()[-1].startswith("shapes ")
-        assert not cli.json(*words, status=1)["equal"]
-    (row,) = cli.json("nan.npy", "inf.npy", status=1)["tensors"]
-    assert (row["first"], row["values"]) == ([0], ["nan", "-inf"])
-    assert cli.text("nan.npy", "inf.npy", status=1).endswith("the first at (0): nan and -inf\n")
-    saved(one=np.array([2**60 + 1]), zero=np.array([0]))
-    (row,) = cli.json("one.npy", "zero.npy", status=1)["tensors"]
-    assert row["values"] == [2**60 + 1, 0]
-
-
-def test_values_that_float64_does_not_tell_apart(cli: CommandLine) -> None:
-    for left, right, first in (
-        (np.array([[5, 2**53]]), np.array([[5, 2**53 + 1]]), [2**53, 2**53 + 1]),
-        (np.array([2**63], np.uint64), np.array([2**63 - 1]), [2**63, 2**63 - 1]),
-        (np.array([np.nan, 1]), np.array([np.inf, 1]), ["nan", "inf"]),
+def test_values_that_float64_does_not_tell_apart_or_json_lacks(cli: CommandLine) -> None:
+    for left, right, place, values in (
+        (np.array([[5, 2**53]]), np.array([[5, 2**53 + 1]]), "0, 1", [2**53, 2**53 + 1]),
+        (np.array([2**63], np.uint64), np.array([2**63 - 1]), "0", [2**63, 2**63 - 1]),
+        (np.array([2**60 + 1]), np.array([0]), "0", [2**60 + 1, 0]),
+        (np.array([np.nan, 1]), np.array([np.inf, 1]), "0", ["nan", "inf"]),
+        (np.array([np.nan, 2]), np.array([-np.inf, 2]), "0", ["nan", "-inf"]),
     ):
-        np.savez("a.npz", x=left)
-        np.savez("b.npz", x=right)
-        (row,) = cli.json("a.npz", "b.npz", status=1)["tensors"]
-        assert (row["differ"], row["values"]) == (1, first)
+        saved(a=left, b=right)
+        (row,) = cli.json("a.npy", "b.npy", status=1)["tensors"]
+        assert (row["differ"], row["first"], row["values"]) == (1, [*map(int, place.split(", "))], values)
+        text = cli.text("a.npy", "b.npy", status=1)
+        assert text.endswith("the first at ({}): {} and {}\n".format(place, *values))
     if np.finfo(np.longdouble).nmant > 60:
-        np.save("a.npy", np.array([2**63 - 1]))
-        np.save("b.npy", np.array([2.0**63]))
+        saved(a=np.array([2**63 - 1]), b=np.array([2.0**63]))
         assert cli.json("a.npy", "b.npy", status=1)["tensors"][0]["differ"] == 1
 
 
 def test_tensors_that_are_empty_or_not_real(cli: CommandLine) -> None:
-    np.save("none.npy", np.zeros((0, 3)))
-    np.save("one.npy", np.ones(1))
-    assert cli.text("none.npy", "none.npy") == "all 0 elements of 1 tensor equal\n"
-    for words in (("none.npy", "one.npy"), ("one.npy", "none.npy")):
-        assert "differ" in cli.text(*words, status=1)
+    saved(none=np.zeros(0), rows=np.zeros((0, 3)), one=np.ones(1), four=np.arange(4.0))
+    assert cli.text("rows.npy", "rows.npy") == "all 0 elements of 1 tensor equal\n"
+    for words in (("none.npy", "four.npy"), ("four.npy", "none.npy"), ("rows.npy", "one.npy"), ("one.npy", "rows.npy")):
+        assert cli.text(*words, status=1).splitlines()[-1].startswith("shapes ")
+        assert not cli.json(*words, status=1)["equal"]
     for dtype in ("complex64", "U1", "M8[s]"):
         np.save("other.npy", np.zeros(1, dtype))
         cli.refuses("one.npy", "other.npy", message="other.npy: the tensor must hold real numbers, not ")

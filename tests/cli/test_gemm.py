@@ -93,15 +93,6 @@ def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
         cli.refuses(*words, *more, message=message)
 
 
-def test_options_that_do_not_fit(cli: CommandLine) -> None:
-    cli.refuses_each(
-        ([], "give the files of A and B with --a and --b"),
-        (["--a", "x.npy"], "give the files of A and B with --a and --b"),
-        ([*RANDOM, "--output", "d.npz"], "d.npz must end in .npy"),
-        ([*RANDOM, "--instruction", "mma.sp.x"], "'.x' in 'mma.sp.x.sync.aligned.row.col' is no part of mma; "),
-    )
-
-
 @pytest.fixture
 def matrices(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
     m, n = 150, 530
@@ -347,9 +338,15 @@ def test_bad_input(cli: CommandLine) -> None:
     saved(scalar=np.float16(1), scales=np.zeros((8, 1), np.uint8))
     for option, value in (("--check", ()), ("--transpose-b", ()), ("--a-tensor", ("x",))):
         cli.refuses(*RANDOM, option, *value, message=f"{option} cannot be combined with --random")
-    cli.refuses("--random", 1 << 62, 1, 1, message="argument --random: must be an integer of at most 16777216")
     scales = ("--block-scale-a", "scales.npy", "--block-scale-b", "scales.npy")
-    cli.refuses("--random", 8, 8, 64, *scales, message="sm_90 has no sparse instruction for f16 with block scales")
+    cli.refuses_each(
+        ([], "give the files of A and B with --a and --b"),
+        (["--a", "x.npy"], "give the files of A and B with --a and --b"),
+        ([*RANDOM, "--output", "d.npz"], "d.npz must end in .npy"),
+        ([*RANDOM, "--instruction", "mma.sp.x"], "'.x' in 'mma.sp.x.sync.aligned.row.col' is no part of mma; "),
+        (["--random", 1 << 62, 1, 1], "argument --random: must be an integer of at most 16777216"),
+        (["--random", 8, 8, 64, *scales], "sm_90 has no sparse instruction for f16 with block scales"),
+    )
     for words, message in (
         (["--seed", 3], "--seed needs --random"),
         (["--a", "scalar.npy"], "a must be a matrix with at least one element, not of shape ()"),

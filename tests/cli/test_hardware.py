@@ -122,7 +122,7 @@ def test_derived_sizes_and_ports_as_json(cli: CommandLine) -> None:
 
 
 @pytest.mark.usefixtures("_written_at_once")
-def test_bad_words(cli: CommandLine) -> None:
+def test_bad_words(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("missing/tiny.v", ""):
         cli.refuses(*TINY, Path(name), message=f"{Path(name)} cannot be written (...)")
     cli.refuses_each(
@@ -132,12 +132,8 @@ def test_bad_words(cli: CommandLine) -> None:
         (["verilog", "--preset", "tiny", "--top", "chip", "-o", "tiny.v"], "'chip'"),
         (["presets", "tiny"], "tiny"),
     )  # fmt: skip
-
-
-def test_an_output_is_checked_before_the_verilog_is_emitted(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sptc.rtl.emit.emit", None)
-    words = ("--preset", "tiny", "-o", "none/u.v", "--sv-package", "p.sv")
-    cli.refuses("verilog", *words, message="none/u.v cannot be written")
+    monkeypatch.setattr("sptc.rtl.emit.emit", None)  # outputs are checked before the Verilog is emitted
+    cli.refuses(*TINY, "none/u.v", "--sv-package", "p.sv", message="none/u.v cannot be written")
 
 
 def test_names_of_tops_and_fpgas() -> None:

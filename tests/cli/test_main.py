@@ -180,7 +180,7 @@ def test_too_little_memory_and_a_defect_of_the_program(cli: CommandLine, monkeyp
         cli.status("--debug", "presets")
 
 
-def test_two_outputs_of_one_name(cli: CommandLine, tmp_path: Path) -> None:
+def test_outputs_of_one_name_or_without_a_usable_path(cli: CommandLine, tmp_path: Path) -> None:
     verilog = tmp_path / "x.v"
     words = ("--preset", "tiny", "--top", "unit", "--output", verilog, "--sv-package", tmp_path / "." / "x.v")
     cli.refuses("verilog", *words, message=f"--output and --sv-package name the same file {verilog}")
@@ -189,9 +189,6 @@ def test_two_outputs_of_one_name(cli: CommandLine, tmp_path: Path) -> None:
         for words, option in ((("timing",), "--svg"), (("run", "x.npz"), "--junit")):
             message = f"--json and {option} both write to standard output"
             cli.refuses(*words, "--json", option, path, message=message)
-
-
-def test_outputs_whose_path_cannot_be_followed(cli: CommandLine) -> None:
     Path("circle").symlink_to("circle")
     for path, reason in (("circle", "Too many levels of symbolic links"), ("n" * 300, "File name too long")):
         for words in (("draw", "--preset", "tiny", "-o", path), ("run", "x.npz", "--junit", path)):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sptc.isa.fragments import a_fragment, b_fragment, metadata_map, scale_map
 from sptc.isa.instructions import parse
+from sptc.isa.matrix_moves import every_matrix_move, matrix_move_map
 
 SCALED = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0")
 
@@ -12,7 +13,8 @@ def test_maps_cannot_be_written_and_b_of_wgmma_has_none() -> None:
     """Maps are read-only, because all callers share cached maps."""
     instruction = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     fragment, metadata, scales = a_fragment(instruction), metadata_map(instruction, 0), scale_map(SCALED, "a", 0, 0)
-    for index in (fragment.rows, fragment.columns, metadata.lanes, metadata.low_bits, scales.lanes, scales.low_bits):
+    maps = [fragment, metadata, scales, matrix_move_map(every_matrix_move()[0])]
+    for index in (index for each in maps for index in vars(each).values() if isinstance(index, np.ndarray)):
         with pytest.raises(ValueError, match="read-only"):
             index[...] = 0
     with pytest.raises(ValueError, match=r"^operand B of wgmma\.mma_async\.sp\..* is not in registers$"):

@@ -34,12 +34,6 @@ def test_every_form_parses_in_every_spelling() -> None:
         assert parse_matrix_move(".".join([opcode, *words[-types:], *reversed(words[:-types])])) == move
 
 
-def test_maps_cannot_be_written() -> None:
-    for index in vars(matrix_move_map(EVERY[0])).values():
-        with pytest.raises(ValueError, match="read-only"):
-            index[...] = 0
-
-
 # Layouts of CuTe's copy traits: (size, stride) of each digit of the thread or of the value, the lowest digit first.
 # The sum of digits times strides is a bit position in the tile. The address layout maps each lane to the row whose
 # address it provides.

@@ -21,6 +21,7 @@ from sptc.isa.timing import Resource, Source, is_sequence, tcgen05_timing, timin
 
 FOLDER = Path(sptc.__file__).parent / "recordings" / "cycles"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.{}.f16.f16"
+TCGEN05 = "tcgen05.mma.{}.kind::f16 (m{}n256k{})"
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -93,15 +94,22 @@ def test_an_independent_measurement_agrees() -> None:
 
 
 def test_what_limits_the_interval() -> None:
+    """A sparse pair with 64 rows per CTA uses half of the lanes. A dense pair uses all lanes, for both halves of N."""
     for text, a_from, interval, bound_by, rate in (
         (WGMMA.format(256, "f32"), "shared", 144, Resource.SHARED_MEMORY, 512 * 128 / 144),
         (WGMMA.format(16, "f32"), "registers", 18, Resource.REGISTER_FILE, 64 * 16 * 16 / 4 / 18),
         (WGMMA.format(16, "f16"), "registers", 16, Resource.REGISTER_FILE, 64 * 16 * 16 / 4 / 16),
         ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32", "registers", 8, Resource.REGISTER_FILE, 512),
+        (TCGEN05.format("sp.cta_group::1", 128, "32.f32.f16.f16"), "tensor", 128, Resource.TENSOR_CORE, 1024),
+        (TCGEN05.format("sp.cta_group::1", 128, "32.f32.f16.f16"), "shared", 160, Resource.SHARED_MEMORY, 819.2),
+        (TCGEN05.format("sp.cta_group::2", 128, "32.f32.f16.f16"), "tensor", 128, Resource.TENSOR_CORE, 512),
+        (TCGEN05.format("cta_group::2", 128, "16.f32.bf16.bf16"), "tensor", 64, Resource.TENSOR_CORE, 1024),
     ):
-        law = timing(parse(text), "sm_90", a_from)
+        law = tcgen05_timing(*parse_shaped(text), a_from) if "tcgen05" in text else timing(parse(text), "sm_90", a_from)
         assert (law.interval, law.bound_by) == (interval, bound_by), text
         assert law.kept_mac_per_cycle == pytest.approx(rate), text
+        of_others = Source.MEASURED_ELSEWHERE if "bf16" in text else Source.MODELLED
+        assert law.source is (of_others if "tcgen05" in text else Source.MEASURED), text
 
 
 def test_sequences_take_the_measured_cycles() -> None:
@@ -152,22 +160,6 @@ def test_intervals_and_latencies_of_tcgen05() -> None:
     assert sum(difference < 0.06 for difference in differences[2]) == 102
     assert {tuple(rest) for _, *rest in late} == {(128, 256, "tensor", 2.0)}
     assert {kind for kind, *_ in late} == {"mxf8f6f4", "mxf4"}
-
-
-def test_what_limits_the_interval_of_tcgen05() -> None:
-    """A sparse pair with 64 rows per CTA uses half of the lanes. A dense pair uses all lanes, for both halves of N."""
-    for text, a_from, interval, bound_by, rate in (
-        ("sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 1024),
-        ("sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "shared", 160, Resource.SHARED_MEMORY, 819.2),
-        ("sp.cta_group::2.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 512),
-        ("cta_group::2.kind::f16 (m128n256k16.f32.bf16.bf16)", "tensor", 64, Resource.TENSOR_CORE, 1024),
-    ):
-        opcode, instruction = parse_shaped(f"tcgen05.mma.{text}")
-        law = tcgen05_timing(opcode, instruction, a_from)
-        assert (law.interval, law.bound_by) == (interval, bound_by), text
-        assert law.kept_mac_per_cycle == pytest.approx(rate), text
-        is_measured = not opcode.sparse and instruction.a.name == "bf16"
-        assert law.source is (Source.MEASURED_ELSEWHERE if is_measured else Source.MODELLED), text
 
 
 SPARSE = {

@@ -3,7 +3,9 @@
 import ast
 import hashlib
 import json
+import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sptc.benchmarks.kernel_records import draw, operands_digest
+from sptc.errors import KernelError
 from sptc.kernels.launch import KernelRun, TensorMap, run_kernel
 
 __all__ = [
     "BLACKWELL", "CUDA", "CUDA_SM120", "CUTE", "NAMES", "REDUCTIONS", "REPORTED", "TILELANG", "TRITON",
-    "CompiledKernel", "RecordedKernel", "compiled_kernel", "recorded",
+    "CompiledKernel", "RecordedKernel", "assert_reported", "compiled_kernel", "recorded",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parents[2] / "recordings" / "kernels"
@@ -134,6 +137,18 @@ class CompiledKernel:
 
     def assert_equal(self, result: NDArray) -> None:
         assert hashlib.sha256(result.tobytes()).digest() == self.digest, self.launch
+
+
+def assert_reported(run: Callable[[], KernelRun], ptx: str, opcode: str, words: str) -> None:
+    """Check that a run has a finding or an error that matches `words`, at an instruction `opcode`."""
+    try:
+        findings = [*map(str, run().findings)]
+    except KernelError as error:
+        findings = str(error).split("; before that, ")
+    matching = [finding for finding in findings if re.search(words, finding)]
+    assert matching, findings
+    line, *_ = re.findall(r"\bline (\d+)", matching[0])
+    assert re.search(rf"(^|[\s;]){re.escape(opcode)}", ptx.splitlines()[int(line) - 1]), matching
 
 
 def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sptc.errors import KernelError
 from sptc.kernels import checker
 from sptc.kernels.bulk_copies import Box
 from sptc.kernels.memory import GLOBAL_BASE, GlobalMemory
 from sptc.kernels.tensor_maps import MapRecord
-from sptc.tests.kernels.recorded import NAMES, REPORTED, TRITON, compiled_kernel, recorded
+from sptc.tests.kernels.recorded import NAMES, REPORTED, TRITON, assert_reported, compiled_kernel, recorded
 
 #: Kernels with true findings: Triton 3.6 generates no proxy fence between cp.async and wgmma. Results are correct
 #: nevertheless, since the copies complete before the barrier that precedes the multiplication.
@@ -146,14 +145,7 @@ def test_planted_mistakes(name: str, pattern: str, instead: str, opcode: str, wh
     kernel = recorded(name) if name in NAMES else compiled_kernel(name)
     text, count = re.subn(pattern, instead, kernel.ptx)
     assert count
-    try:
-        findings = [*map(str, replace(kernel, ptx=text).run(check=True)[1].findings)]
-    except KernelError as error:
-        findings = str(error).split("; before that, ")
-    matching = [finding for finding in findings if re.search(what, finding)]
-    assert matching, findings
-    lines = [int(number) for number in re.findall(r"\bline (\d+)", matching[0])]
-    assert re.search(rf"(^|[\s;]){re.escape(opcode)}", text.splitlines()[lines[0] - 1]), matching
+    assert_reported(lambda: replace(kernel, ptx=text).run(check=True)[1], text, opcode, what)
 
 
 @pytest.mark.parametrize("name", ["triton.f16.128", "cuda_mma_sp_sm80"])

@@ -33,6 +33,11 @@ PROGRAMS = {
     "vote": (LOOP + "vote.sync.ballot.b32 %r2, %p1, -1;", np.full(WORDS, 0xFFFF)),
     "vote of a half": (LOOP + "vote.sync.all.pred %p3, %p1, %r7; selp.b32 %r2, 1, 0, %p3;", LANE < 16),
     "elect in a half": (LOOP + "elect.sync _|%p3, %r7; selp.b32 %r2, 1, 0, %p3;", LANE % 16 == 0),
+    "a loop of n iterations in thread n": (
+        "mov.u32 %r2, 0; mov.u32 %r5, %r0; LOOP: setp.eq.u32 %p3, %r5, 0; @%p3 bra END;"
+        "add.u32 %r2, %r2, %r5; sub.u32 %r5, %r5, 1; bra LOOP;",
+        THREAD * (THREAD + 1) // 2,
+    ),
     "a jump back": (
         "@!%p1 bra UPPER; JOIN: vote.sync.ballot.b32 %r2, 1, -1; bra END; UPPER: bra JOIN;",
         np.full(WORDS, 0xFFFFFFFF),

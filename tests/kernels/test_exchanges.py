@@ -23,23 +23,17 @@ def test_copies(rng: Random) -> None:
     body = f"{ROW} cp.async.ca.shared.global [%r4], [%rd3], 4; cp.async.commit_group;"
     body += "cp.async.ca.shared.global [%r4+4], [%rd3+4], 4; cp.async.commit_group; cp.async.wait_group 1;"
     body += "ld.shared.u32 %r2, [%r4{}]; st.global.u32 [%rd2], %r2;"
-    for place, expected in (("", source[::4]), ("+4", 0 * source[::4])):
-        program = text(body.replace("{}", place), head=BUFFER)
-        done = run_kernel(program, 1, WORDS, [source, result], check=False).after(result)
-        np.testing.assert_array_equal(done, expected)
-
-
-def test_copies_of_fewer_bytes(rng: Random) -> None:
-    """The predicate `ignore-src` gives zeros, and the last thread copies the 8 bytes up to the end of its array."""
-    source, result = rng.integers(1, 1 << 32, 4 * WORDS - 2, dtype=np.uint32), np.zeros(WORDS, np.uint32)
-    row = "mov.u32 %r3, buffer; mad.lo.u32 %r4, %r0, 16, %r3; mad.wide.u32 %rd3, %r0, 12, %rd1;"
-    end = "cp.async.wait_all; ld.shared.u32 %r2, [%r4+4]; st.global.u32 [%rd2], %r2;"
-    for size, expected in (
-        ("setp.ne.u32 %p1, %r0, 63; selp.u32 %r5, 16, 8, %p1; {}, %r5;", source[1::4]),
-        ("setp.eq.u32 %p1, %r0, 63; {}, %p1;", np.append(source[1:-2:4], 0)),
+    copy = f"{ROW} setp.ne.u32 %p1, %r0, 63; setp.eq.u32 %p2, %r0, 63; selp.u32 %r5, 16, 8, %p1;"
+    copy += "cp.async.cg.shared.global [%r4], [%rd3], 16, {}; cp.async.wait_all; ld.shared.u32 %r2, [%r4+4];"
+    copy += "st.global.u32 [%rd2], %r2;"
+    for program, place, values, expected in (
+        (body, "", source, source[::4]),
+        (body, "+4", source, 0 * source[::4]),
+        (copy, "%r5", source[:-2], source[1::4]),  # the last thread copies the 8 bytes up to the end of the array
+        (copy, "%p2", source[:-2], np.append(source[1:-4:4], 0)),  # the predicate `ignore-src` gives zeros
     ):
-        body = row + size.replace("{}", "cp.async.cg.shared.global [%r4], [%rd3], 16") + end
-        done = run_kernel(text(body, head=BUFFER), 1, WORDS, [source, result], check=False).after(result)
+        filled = text(program.replace("{}", place), head=BUFFER)
+        done = run_kernel(filled, 1, WORDS, [values, result], check=False).after(result)
         np.testing.assert_array_equal(done, expected)
 
 

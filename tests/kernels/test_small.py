@@ -177,14 +177,6 @@ def test_declarations_in_blocks_and_of_vectors() -> None:
         assert (run_kernel(program, 1, WORDS, [result, result]).after(result) == expected).all(), body
 
 
-def test_divergent_threads_reconverge(rng: Random) -> None:
-    """Results are right if threads diverge in a loop, in which thread n makes n iterations."""
-    body = "mov.u32 %r2, 0; mov.u32 %r3, %r0; LOOP: setp.eq.u32 %p1, %r3, 0; @%p1 bra DONE;"
-    body += " add.u32 %r2, %r2, %r3; sub.u32 %r3, %r3, 1; bra LOOP; DONE:"
-    number = np.arange(WORDS)
-    np.testing.assert_array_equal(run(body, np.zeros(WORDS, np.uint32)), number * (number + 1) // 2)
-
-
 def test_a_barrier_and_shared_memory(rng: Random) -> None:
     """After a barrier, a warp reads the words that the other warp wrote. Without the barrier, the warp reads zeros."""
     words = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32)

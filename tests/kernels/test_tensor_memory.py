@@ -11,6 +11,7 @@ from sptc.errors import KernelError
 from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from sptc.isa.tcgen05 import parse_shaped
 from sptc.kernels.launch import KernelRun, run_kernel
+from sptc.tests.kernels.recorded import assert_reported
 from sptc.tests.kernels.test_small import text
 
 ROWS, COLUMNS, K = 128, 32, 16
@@ -225,15 +226,6 @@ def test_planted_mistakes(pattern: str, instead: str, opcode: str, what: str, rn
     a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (ROWS, COLUMNS))
     opcode_of_chain = str(parse_shaped(chain(1))[0])
     module = re.sub(pattern, instead.replace("{opcode}", opcode_of_chain), product_module(1), count=1)
-    lines = module.splitlines()
-    numbered, words = [*enumerate(lines, 1)], ("mma", "ld", "dealloc", "relinquish")
+    numbered, words = [*enumerate(module.splitlines(), 1)], ("mma", "ld", "dealloc", "relinquish")
     line_of = {word: next((number for number, line in numbered if f"tcgen05.{word}" in line), 0) for word in words}
-    try:
-        findings = [*map(str, run_product(module, "native", a, b, 1)[1].findings)]
-    except KernelError as error:
-        findings = str(error).split("; before that, ")
-    matching = [finding for finding in findings if re.search(what.format(**line_of), finding)]
-    assert matching, findings
-    found = re.match(r"line (\d+)", matching[0])
-    assert found
-    assert opcode in lines[int(found[1]) - 1], matching
+    assert_reported(lambda: run_product(module, "native", a, b, 1)[1], module, opcode, what.format(**line_of))

@@ -1,12 +1,12 @@
 """Faults of the proof engines and of the reports of proofs."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import Change, fault, instead
+from . import Change, computes, fault, instead
 
 
 @instead("formal.harness.claim", "formal.harness", "Harness.claim")
@@ -49,24 +49,12 @@ def _(model: Any, right: Any, self: Any, steps: int) -> None:
         self._steps += 1
 
 
-@instead("formal.model.undecided", "formal.model", "Model._possible")
-def _(model: Any, right: Any, self: Any, condition: str) -> bool:
-    """A condition that the solver does not decide before the time limit counts as impossible."""
-    return bool(self._solver.check_sat(self._parser.parse_term(condition)) == self._results.SAT)
-
-
 @fault("formal.abc.first", "formal.abc")
 def _(abc: Any, change: Change) -> None:
     """Only the first of several claims is checked."""
     soon, after = abc._broken_soon, abc._broken_after
     change(abc, "_broken_soon", lambda folder, claims, seconds: soon(folder, claims[:1], seconds))
     change(abc, "_broken_after", lambda folder, claims, seconds: after(folder, claims[:1], seconds))
-
-
-@instead("formal.abc.soon", "formal.abc", "_broken_soon")
-def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int | None:
-    """A claim without a short counterexample counts as proved."""
-    return abc._cycles(abc._run(folder, f"cone -O {claims.start} -R {len(claims)}; {abc._INDUCTION}", seconds))
 
 
 @instead("formal.abc.undecided", "formal.abc", "_broken_after")
@@ -85,27 +73,6 @@ def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int 
     return right(folder, claims, seconds) if len(claims) > 1 or claims.start == first else None
 
 
-@instead("formal.abc.satisfiable", "formal.abc", "_cycles")
-def _(abc: Any, right: Any, text: str) -> int | None:
-    """ABC's answer UNSATISFIABLE is read as SATISFIABLE."""
-    asserted = re.search(r"was asserted in frame (\d+)", text)
-    return int(asserted[1]) + 1 if asserted else 1 if "SATISFIABLE" in text else None
-
-
-@instead("formal.abc.frame", "formal.abc", "reached_after")
-def _(abc: Any, right: Any, folder: Path, output: int, cycles: int, seconds: float) -> int | None:
-    """The cycles until a cover is reached are counted from 0, not from 1."""
-    result = right(folder, output, cycles, seconds)
-    return result and result - 1
-
-
-@instead("formal.exhaustive.last", "formal.exhaustive", "first_violation")
-def _(exhaustive: Any, right: Any, path: Path) -> dict[str, int] | None:
-    """The last assignment of values to the inputs is never tried."""
-    result = right(path)
-    return None if result and all(result.values()) else result
-
-
 @instead("formal.exhaustive.blocks", "formal.exhaustive", "first_violation")
 def _(exhaustive: Any, right: Any, path: Path) -> dict[str, int] | None:
     """Only the first batch of assignments of values to the inputs is tried."""
@@ -120,12 +87,6 @@ def _(proof: Any, right: Any, *arguments: Any) -> dict[str, int | None]:
     found: dict[str, int | None] = right(*arguments)
     some = next((cycles for cycles in found.values() if cycles), None)
     return dict.fromkeys(found, some)
-
-
-@instead("formal.proof.last", "formal.proof", "Model.violation")
-def _(proof: Any, right: Any, self: Any, claims: Any, steps: Any) -> Any:
-    """Only the last of several claims is checked by the solver."""
-    return right(self, claims[-1:], steps)
 
 
 @instead("formal.properties.described", "formal.properties", "cases")
@@ -151,18 +112,6 @@ def _(properties: Any, change: Change) -> None:
     change(properties, "anonymous", anonymous)
 
 
-@instead("formal.report.cycles", "formal.report", "counterexample")
-def _(report: Any, right: Any, outcome: Any) -> str:
-    """The report of a long counterexample shows its first cycles, not the cycles in which the claim is violated."""
-    return str(right(replace(outcome, values=outcome.values[: report._SHOWN_CYCLES])))
-
-
-@instead("formal.report.waves", "formal.report", "write_trace")
-def _(report: Any, right: Any, trace: Any, path: Path) -> None:
-    """Every cycle of the waveform shows the values of the first cycle."""
-    right(report.Trace(trace.widths, trace.steps[:1] * len(trace.steps)), path)
-
-
 @instead("formal.report.total", "formal.report", "Table.row")
 def _(report: Any, right: Any, self: Any, outcome: Any) -> str:
     """The totals of the report count every claim that is not violated as proved, even an undecided claim."""
@@ -170,3 +119,36 @@ def _(report: Any, right: Any, self: Any, outcome: Any) -> str:
     if outcome.result != "broken":
         self._results[-1] = "proved"
     return str(line)
+
+
+#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
+COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("formal.model.undecided", "formal.model", "Model._possible",
+     "A condition that the solver does not decide before the time limit counts as impossible.",
+     lambda model, right, self, condition:
+         bool(self._solver.check_sat(self._parser.parse_term(condition)) == self._results.SAT)),
+    ("formal.abc.soon", "formal.abc", "_broken_soon", "A claim without a short counterexample counts as proved.",
+     lambda abc, right, folder, claims, seconds:
+         abc._cycles(abc._run(folder, f"cone -O {claims.start} -R {len(claims)}; {abc._INDUCTION}", seconds))),
+    ("formal.abc.frame", "formal.abc", "reached_after",
+     "The cycles until a cover is reached are counted from 0, not from 1.",
+     lambda abc, right, *arguments: (cycles := right(*arguments)) and cycles - 1),
+    ("formal.proof.last", "formal.proof", "Model.violation",
+     "Only the last of several claims is checked by the solver.",
+     lambda proof, right, self, claims, steps: right(self, claims[-1:], steps)),
+    ("formal.report.cycles", "formal.report", "counterexample",
+     "The report of a long counterexample shows its first cycles, not the cycles in which the claim is violated.",
+     lambda report, right, outcome: right(replace(outcome, values=outcome.values[: report._SHOWN_CYCLES]))),
+    ("formal.report.waves", "formal.report", "write_trace",
+     "Every cycle of the waveform shows the values of the first cycle.",
+     lambda report, right, trace, path:
+         right(report.Trace(trace.widths, trace.steps[:1] * len(trace.steps)), path)),
+    ("formal.abc.satisfiable", "formal.abc", "_cycles", "ABC's answer UNSATISFIABLE is read as SATISFIABLE.",
+     lambda abc, right, text: int(asserted[1]) + 1
+     if (asserted := re.search(r"was asserted in frame (\d+)", text)) else 1 if "SATISFIABLE" in text else None),
+    ("formal.exhaustive.last", "formal.exhaustive", "first_violation",
+     "The last assignment of values to the inputs is never tried.",
+     lambda exhaustive, right, path: None if (result := right(path)) and all(result.values()) else result),
+]  # fmt: skip
+for _row in COMPUTES:
+    computes(*_row)

@@ -1,17 +1,11 @@
 """Faults of whole matrix products and of compressed tensors."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from . import Change, computes, fault, instead
-
-
-@instead("gemm.folder.resume", "gemm.folder", "ProductFolder.blocks")
-def _(folder: Any, right: Any, self: Any, count: int) -> Iterator[int]:
-    """When a matrix product is resumed, unfinished blocks before the last finished block are skipped."""
-    return iter(range(1 + max(self.done, default=-1), count))
 
 
 @instead("gemm.product.blocks", "gemm.product", "block_count")
@@ -20,20 +14,6 @@ def _(product: Any, right: Any, problem: Any) -> int:
     rows, columns = problem.size
     across = max(1, columns // product.BLOCK_COLUMNS)
     return -(-rows // product.BLOCK_ROWS) * across
-
-
-@instead("gemm.ways.descending", "gemm.ways", "Way.slices")
-def _(ways: Any, right: Any, self: Any, instructions: int) -> Any:
-    """With descending K, the slices start at the end of K, but K still ascends inside each slice."""
-    result = right(self, instructions)
-    return [[np.sort(chain) for chain in of_slice] for of_slice in result]
-
-
-@instead("gemm.sums.promotion", "gemm.sums", "_plus")
-def _(sums: Any, right: Any, one: Any, other: Any) -> Any:
-    """Promoted sums are truncated to 13 fraction bits, as sums of fp8 products are."""
-    total = right(one, other)
-    return total if total.dtype != np.float32 else (total.view(np.uint32) & ~np.uint32(1023)).view(np.float32)
 
 
 @instead("gemm.stream_k.cuts", "gemm.stream_k", "_dealt")
@@ -74,17 +54,27 @@ def _(quantise: Any, right: Any, values: Any, fmt: Any, **options: Any) -> Any:
     return np.where(power > 254, power, codes).astype(codes.dtype) if fmt.name == "ue8m0" else codes
 
 
-@instead("tensors.encode.tie", "tensors.encode", "_magnitude_codes")
-def _(encode: Any, right: Any, magnitudes: Any, fmt: Any, *rounding: Any) -> Any:
-    """A value midway between two ue8m0 numbers is rounded down."""
-    halfway = (np.frexp(magnitudes)[0] == 0.75) & (not fmt.subnormals)
-    return right(np.where(halfway, np.nextafter(magnitudes, 0), magnitudes), fmt, *rounding)
-
-
-computes(
-    "gemm.block_scales.swapped",
-    "gemm.block_scales",
-    "BlockScales.checked",
-    "If the factors A and B of a matrix product are exchanged, their block scales are not exchanged.",
-    lambda block_scales, right, self, i, shape, k, *, swapped: right(self, i, shape, k, swapped=False),
-)
+#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
+COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("gemm.folder.resume", "gemm.folder", "ProductFolder.blocks",
+     "When a matrix product is resumed, unfinished blocks before the last finished block are skipped.",
+     lambda folder, right, self, count: iter(range(1 + max(self.done, default=-1), count))),
+    ("gemm.ways.descending", "gemm.ways", "Way.slices",
+     "With descending K, the slices start at the end of K, but K still ascends inside each slice.",
+     lambda ways, right, self, instructions:
+         [[np.sort(chain) for chain in of_slice] for of_slice in right(self, instructions)]),
+    ("gemm.block_scales.swapped", "gemm.block_scales", "BlockScales.checked",
+     "If the factors A and B of a matrix product are exchanged, their block scales are not exchanged.",
+     lambda block_scales, right, self, i, shape, k, *, swapped: right(self, i, shape, k, swapped=False)),
+    ("gemm.sums.promotion", "gemm.sums", "_plus",
+     "Promoted sums are truncated to 13 fraction bits, as sums of fp8 products are.",
+     lambda sums, right, one, other: total if (total := right(one, other)).dtype != np.float32
+     else (total.view(np.uint32) & ~np.uint32(1023)).view(np.float32)),
+    ("tensors.encode.tie", "tensors.encode", "_magnitude_codes",
+     "A value midway between two ue8m0 numbers is rounded down.",
+     lambda encode, right, magnitudes, fmt, *rounding: right(
+         np.where((np.frexp(magnitudes)[0] == 0.75) & (not fmt.subnormals), np.nextafter(magnitudes, 0), magnitudes),
+         fmt, *rounding)),
+]  # fmt: skip
+for _row in COMPUTES:
+    computes(*_row)

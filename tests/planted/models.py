@@ -18,8 +18,16 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda grouped, right, a, b, c, accumulator, numerics, scales, traces=None: right(
          a, b, c, accumulator, numerics,
          replace(scales, significands=np.where(scales.significands == 0, 2.0**-300, scales.significands)), traces)),
+    ("golden.matrix.scales", "golden.matrix", "_scales",
+     "The sum of the exponents of two block scales wraps at eight bits.",
+     lambda matrix, right, *arguments: replace(
+         scales := right(*arguments), exponents=scales.exponents.astype(np.int8).astype(np.int32))),
     ("isa.column_mask.shift", "isa.column_mask", "largest_shift",
      "The zero-column mask may shift B by 32 columns even if M is 32.", lambda column_mask, right, m: 32),
+    ("isa.memory.straddling", "isa.memory", "SharedMap.first_beyond",
+     "An element counts as outside shared memory only if its first byte is outside, not if a later byte is.",
+     lambda memory, right, self, size:
+         int(beyond.min()) if (beyond := self.addresses[self.addresses >= size]).size else None),
 ]  # fmt: skip
 for _row in COMPUTES:
     computes(*_row)
@@ -45,13 +53,6 @@ holds("golden.decode.nan", "golden.decode", "Scales.nan",
       property(lambda self: np.isnan(self.significands[0])))  # fmt: skip
 
 
-@instead("golden.matrix.scales", "golden.matrix", "_scales")
-def _(matrix: Any, right: Any, *arguments: Any) -> Any:
-    """The sum of the exponents of two block scales wraps at eight bits."""
-    result = right(*arguments)
-    return replace(result, exponents=result.exponents.astype(np.int8).astype(np.int32))
-
-
 @instead("isa.life_cycle.committed", "isa.life_cycle", "WgmmaSequence._access")
 def _(life_cycle: Any, right: Any, self: Any, kind: str, words: str, names: Any) -> None:
     """A register access is checked only against the last committed group, not against all pending groups."""
@@ -67,13 +68,6 @@ def _(memory: Any, right: Any, name: str, lines: int, size: int, scale_id: int, 
     """Block scales of successive parts of N are always 32 lanes (one partition) apart, unlike the parts of D."""
     where, part = right(name, lines, size, scale_id, address, parts), np.arange(lines)[:, None] // (lines // parts)
     return replace(where, lanes=where.lanes - part * (memory.LANES // parts - memory.PARTITION))
-
-
-@instead("isa.memory.straddling", "isa.memory", "SharedMap.first_beyond")
-def _(memory: Any, right: Any, self: Any, size: int) -> int | None:
-    """An element counts as outside shared memory only if its first byte is outside, not if a later byte is."""
-    beyond = self.addresses[self.addresses >= size]
-    return int(beyond.min()) if beyond.size else None
 
 
 holds("isa.kernel_timing.filled", "isa.kernel_timing", "_METADATA_BYTES",

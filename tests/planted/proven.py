@@ -1,12 +1,12 @@
 """A fault for each proved property of metadata and arithmetic. The proof of the property must detect the fault."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
-from . import Change, fault, instead
-from .circuits import amended, named, reads
+from . import Change, computes, fault, instead
+from .circuits import amended, drives, named, reads
 
 
 @amended("metadata.legal", "rtl.metadata", "NibbleDecoder")
@@ -30,34 +30,9 @@ def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
         yield self.swap.eq((self.rule == metadata.RuleCode.PLAIN) & n[0] & ~n[3])
 
 
-@amended("metadata.chunk", "rtl.metadata", "MetadataStage")
-def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The first chunk is decoded from the nibble of the second chunk."""
-    yield m.submodules["metadata0"].nibble.eq(self.nibbles.word_select(1, 4))
-
-
-@amended("selection.units", "rtl.cells.operand_mux", "OperandMux")
-def _(operand_mux: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A multiplexer never selects units 1 and 3 of its chunk."""
-    for unit in (0, 2):
-        yield named(m, f"half_{unit // 2}").eq(~_gated(self, unit))
-
-
 def _gated(mux: Any, unit: int) -> Value:
     width = mux.unit_bits // mux.parts
     return mux.units[unit] & Cat(bit.replicate(width) for bit in mux.select[unit])
-
-
-@amended("selection.isolation", "rtl.cells.operand_mux", "OperandMux")
-def _(operand_mux: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The lowest bit of unit 1 reaches the output of the multiplexer even if unit 1 is not selected."""
-    yield named(m, "half_0").eq(~(_gated(self, 0) | _gated(self, 1) | self.units[1][0]))
-
-
-@amended("selection.tf32", "rtl.metadata", "NibbleDecoder")
-def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The low bit of slot 1's index is always 0, so slot 1 never selects the upper half of a tf32 element."""
-    yield self.index1.eq(Mux(self.swap, self.nibble[:2], self.nibble[2:] & 2))
 
 
 @amended("selection.step", "rtl.select", "SelectStage")
@@ -85,19 +60,6 @@ def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
     yield self.inf.eq(Mux(self.half, half.all(), single.all()))
 
 
-@amended("operands.multiply", "rtl.cells.slot_multiplier", "SlotMultiplier")
-def _(slot_multiplier: Any, self: Any, m: Module) -> Iterator[Any]:
-    """An infinity in A times zero in B is not flagged as NaN."""
-    a, b = self.a, self.b
-    yield self.product.nan.eq((a.special & a.nan) | (b.special & (b.nan | a.zero)))
-
-
-@instead("operands.exact", "rtl.cells.multiplier", "Multiplier._recoded_row")
-def _(multiplier: Any, right: Any, self: Any, m: Module, digit: Value) -> tuple[Value, Value]:
-    """The increment of a negative partial product is added even if its lowest bit already includes the increment."""
-    return right(self, m, digit)[0], digit[2]
-
-
 @instead("operands.products", "rtl.unpack", "Unpack._fields", preset="ampere")
 def _(unpack: Any, right: Any, self: Any, element: Any, bits: Value) -> Value:
     """Signed integers are extended with zeros instead of their sign bit."""
@@ -114,12 +76,6 @@ reads("scaling.offset", "rtl.scale", "ExponentOffset", "The exponent bias of A's
 def _(scale: Any, self: Any, m: Module) -> Iterator[Any]:
     """A ue4m3 scale counts as NaN only if its sign bit is set, although this bit should be ignored."""
     yield self.nan.eq((self.scale_a.all() | self.scale_b.all()) & (self.scale != scale.ScaleCode.NONE))
-
-
-@instead("alignment.maximum", "rtl.cells.max_exponent", "Mux")
-def _(max_exponent: Any, right: Any, condition: Value, one: Value, other: Value) -> Value:
-    """Exponents are compared without their sign bit."""
-    return Mux(one[:10] > other[:10], one, other)
 
 
 def _without_bit(self: Any) -> dict[str, Any]:
@@ -193,13 +149,6 @@ def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
         yield named(m, "odd").eq(1)
 
 
-@instead("rounding.specials", "rtl.round", "RoundStage._special")
-def _(rounding: Any, right: Any, self: Any, m: Module, i: Any, *others: Any) -> Any:
-    """The sum of two infinities of opposite signs is an infinity, not NaN."""
-    body, overflow, _, *rest = others
-    return right(self, m, i, body, overflow, i.nan, *rest)
-
-
 @amended("rounding.integers", "rtl.round", "RoundStage")
 def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
     """Sums from 2**31 up to 2**32 wrap instead of saturating."""
@@ -224,7 +173,43 @@ reads("unit.integers", "rtl.align", "AlignStage",
       lambda self: {"c": self.c[:32].as_signed()})  # fmt: skip
 
 
-@instead("unit.stages", "rtl.unit", "Unit._cut")
-def _(unit: Any, right: Any, self: Any, m: Module, name: str, value: Any) -> Any:
-    """Signals of one bit bypass the registers of the multiply stage."""
-    return value if name == "multiply" and len(Value.cast(value)) == 1 else right(self, m, name, value)
+#: Faults that override assignments of a component. Columns: name, module, component, mistake, new assignments.
+DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("metadata.chunk", "rtl.metadata", "MetadataStage",
+     "The first chunk is decoded from the nibble of the second chunk.",
+     lambda self, m: [m.submodules["metadata0"].nibble.eq(self.nibbles.word_select(1, 4))]),
+    ("selection.units", "rtl.cells.operand_mux", "OperandMux",
+     "A multiplexer never selects units 1 and 3 of its chunk.",
+     lambda self, m: [named(m, f"half_{unit // 2}").eq(~_gated(self, unit)) for unit in (0, 2)]),
+    ("selection.isolation", "rtl.cells.operand_mux", "OperandMux",
+     "The lowest bit of unit 1 reaches the output of the multiplexer even if unit 1 is not selected.",
+     lambda self, m: [named(m, "half_0").eq(~(_gated(self, 0) | _gated(self, 1) | self.units[1][0]))]),
+    ("selection.tf32", "rtl.metadata", "NibbleDecoder",
+     "The low bit of slot 1's index is always 0, so slot 1 never selects the upper half of a tf32 element.",
+     lambda self, m: [self.index1.eq(Mux(self.swap, self.nibble[:2], self.nibble[2:] & 2))]),
+    ("operands.multiply", "rtl.cells.slot_multiplier", "SlotMultiplier",
+     "An infinity in A times zero in B is not flagged as NaN.",
+     lambda self, m: [
+         self.product.nan.eq((self.a.special & self.a.nan) | (self.b.special & (self.b.nan | self.a.zero)))
+     ]),
+]  # fmt: skip
+for _row in DRIVES:
+    drives(*_row)
+
+
+#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
+COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("operands.exact", "rtl.cells.multiplier", "Multiplier._recoded_row",
+     "The increment of a negative partial product is added even if its lowest bit already includes the increment.",
+     lambda multiplier, right, self, m, digit: (right(self, m, digit)[0], digit[2])),
+    ("alignment.maximum", "rtl.cells.max_exponent", "Mux", "Exponents are compared without their sign bit.",
+     lambda max_exponent, right, condition, one, other: right(one[:10] > other[:10], one, other)),
+    ("rounding.specials", "rtl.round", "RoundStage._special",
+     "The sum of two infinities of opposite signs is an infinity, not NaN.",
+     lambda rounding, right, self, m, i, body, overflow, nan, *rest: right(self, m, i, body, overflow, i.nan, *rest)),
+    ("unit.stages", "rtl.unit", "Unit._cut", "Signals of one bit bypass the registers of the multiply stage.",
+     lambda unit, right, self, m, name, value:
+         value if name == "multiply" and len(Value.cast(value)) == 1 else right(self, m, name, value)),
+]  # fmt: skip
+for _row in COMPUTES:
+    computes(*_row)

@@ -5,15 +5,8 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module
 
-from . import computes, instead
+from . import computes
 from .circuits import amended, drives, exchanged, named, outlives_reset, reads
-
-
-@instead("core.dense", "rtl.order", "byte_order")
-def _(order: Any, right: Any, config: Any, *, wide: bool, sparse: bool) -> Any:
-    """A dense step takes the upper half of the bytes of B, not the lower half."""
-    result = right(config, wide=wide, sparse=sparse)
-    return result if sparse else [None if byte is None else byte + config.step_bytes for byte in result]
 
 
 @amended("core.validity", "rtl.core", "Core")
@@ -144,6 +137,11 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("wgmma.operands", "rtl.panel_operands", "PanelOperands._signs",
      "To negate A, only the upper of two 16-bit elements in a register is negated.",
      lambda panel_operands, right, self: Cat(Const(0, 16), right(self)[16:])),
+    ("core.dense", "rtl.order", "byte_order",
+     "A dense step takes the upper half of the bytes of B, not the lower half.",
+     lambda order, right, config, *, wide, sparse: [
+         byte if sparse or byte is None else byte + config.step_bytes
+         for byte in right(config, wide=wide, sparse=sparse)]),
 ]  # fmt: skip
 for _row in COMPUTES:
     computes(*_row)

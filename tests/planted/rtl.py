@@ -214,6 +214,11 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      "Increments that are not yet added bypass the pipeline register of the sum words.",
      lambda carry_save_tree, right, self, m, values:
          values if all(len(value) == 1 for value in values) else right(self, m, values)),
+    ("rtl.order.nibbles", "rtl.order", "nibble_order",
+     "The decoders of two interleaved chunks get the metadata of two wide chunks instead of the same chunk.",
+     lambda order, right, config, *, wide: [
+         lane % (config.chunks // 2) if wide and config.interleaved else nibble
+         for lane, nibble in enumerate(right(config, wide=wide))]),
 ]  # fmt: skip
 for _row in COMPUTES:
     computes(*_row)
@@ -275,10 +280,3 @@ def _(scale: Any, self: Any, m: Any) -> Any:
     """A NaN ue8m0 scale of B is ignored."""
     if "ue8m0" in self.config.scales:
         yield self.nan.eq(self.enable & self.scale_a.all())
-
-
-@instead("rtl.order.nibbles", "rtl.order", "nibble_order")
-def _(order: Any, right: Any, config: Any, *, wide: bool) -> Any:
-    """The decoders of two interleaved chunks get the metadata of two wide chunks instead of the same chunk."""
-    result = right(config, wide=wide)
-    return [lane % (config.chunks // 2) for lane in range(len(result))] if wide and config.interleaved else result

@@ -82,39 +82,9 @@ def _(items: Any, right: Any, instruction: Any, selector: int, rng: Any) -> Any:
     return random_metadata(instruction, selector, False, 1, rng)
 
 
-@instead("sim.settings.record", "sim.benches.settings", "Settings.record")
-def _(settings: Any, right: Any, self: Any, coverage: Any) -> None:
-    """The coverage of a second test replaces that of the first."""
-    if self.coverage:
-        coverage.write(settings.Path(self.coverage))
-
-
-@instead("sim.runner.errors", "sim.benches.runner", "Bench.run")
-def _(runner: Any, right: Any, self: Any, seed: int, **options: Any) -> list[Any]:
-    """Failing tests of a bench are not reported."""
-    right(self, seed, **options)
-    return []
-
-
 holds("sim.coverage.groups.complete", "sim.coverage.groups", "Coverage.complete",
       "Coverage counts as complete although bins declared unreachable were reached.",
       property(lambda self: all(group.reached == group.reachable for group in self)))  # fmt: skip
-
-
-@instead("sim.coverage.groups.hit", "sim.coverage.groups", "Group.count")
-def _(groups: Any, right: Any, self: Any, *places: Any, where: Any = None) -> None:
-    """Excluded samples are counted in the first bin."""
-    if where is None:
-        right(self, *places)
-    else:
-        right(self, *(groups.np.where(where, place, 0) for place in places))
-
-
-@instead("sim.coverage.code.merge", "sim.coverage.code", "CodeCoverage.merge")
-def _(code: Any, right: Any, self: Any, other: Any) -> Any:
-    """Coverage points that occur in only one of two merged files are lost."""
-    both = self.hits.keys() & other.hits.keys()
-    return code.CodeCoverage({point: self.hits[point] + other.hits[point] for point in both})
 
 
 @instead("sim.engine.batch", "sim.engine.engine", "Engine.multiply")
@@ -145,27 +115,6 @@ def _(engine: Any, change: Change) -> None:
         yield
 
     change(engine.Engine, "observed", observed)
-
-
-@instead("sim.engine.last_flags", "sim.engine.engine", "multiply_with")
-def _(engine: Any, right: Any, *arguments: Any) -> Any:
-    """A product has the flags of its last step only."""
-    product = right(*arguments)
-    return replace(product, flags=product.flags[-1:])
-
-
-@instead("sim.equivalence.undecided", "sim.faults.equivalence", "_Proofs.verdict")
-def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
-    """A surviving fault whose proof is undecided counts as proved to change nothing."""
-    result = right(*arguments)
-    return equivalence.Verdict.EQUIVALENT if result is equivalence.Verdict.UNDECIDED else result
-
-
-@instead("sim.equivalence.cases", "sim.faults.equivalence", "_Proofs._by_cases")
-def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
-    """Of the cases into which the proof of a pipeline is divided, only the first is proved."""
-    *others, pipeline = arguments
-    return right(*others, replace(pipeline, cases=pipeline.cases[:1]))
 
 
 holds("sim.blocks.largest", "sim.benches.blocks", "_LARGEST",
@@ -207,18 +156,36 @@ def _(assumptions: Any, right: Any, self: Any, platform: Any) -> Any:
     return right(self, platform)
 
 
-@instead("sim.warpgroup.computed", "sim.engine.array_units", "driver")
-def _(array_units: Any, right: Any, name: str, constants: Any, **others: Any) -> Any:
-    """Units that are computed in batches give results a cycle early."""
-    early = {"latency": constants["latency"] - 1} if "latency" in constants else {}
-    return right(name, {**constants, **early}, **others)
-
-
 #: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
 COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("sim.streams.rare", "sim.benches.streams", "rare_meetings",
      "Stimulus does not force rare coincidences of gaps, stalls and resets.",
      lambda streams, right, rng, **how: lambda cycle: None),
+    ("sim.streams.memory", "sim.benches.streams", "MemoryPort.drive",
+     "In cycles without a read, the modelled shared memory repeats the last data instead of random bits.",
+     lambda streams, right, self: self._answers and right(self)),
+    ("sim.settings.record", "sim.benches.settings", "Settings.record",
+     "The coverage of a second test replaces that of the first.",
+     lambda settings, right, self, coverage: self.coverage and coverage.write(settings.Path(self.coverage))),
+    ("sim.runner.errors", "sim.benches.runner", "Bench.run", "Failing tests of a bench are not reported.",
+     lambda runner, right, self, seed, **options: (right(self, seed, **options), [])[1]),
+    ("sim.coverage.groups.hit", "sim.coverage.groups", "Group.count", "Excluded samples are counted in the first bin.",
+     lambda groups, right, self, *places, where=True:
+         right(self, *(groups.np.where(where, place, 0) for place in places))),
+    ("sim.engine.last_flags", "sim.engine.engine", "multiply_with",
+     "A product has the flags of its last step only.",
+     lambda engine, right, *arguments: replace(product := right(*arguments), flags=product.flags[-1:])),
+    ("sim.equivalence.cases", "sim.faults.equivalence", "_Proofs._by_cases",
+     "Of the cases into which the proof of a pipeline is divided, only the first is proved.",
+     lambda equivalence, right, *others: right(*others[:-1], replace(others[-1], cases=others[-1].cases[:1]))),
+    ("sim.coverage.code.merge", "sim.coverage.code", "CodeCoverage.merge",
+     "Coverage points that occur in only one of two merged files are lost.",
+     lambda code, right, self, other: code.CodeCoverage(
+         {point: self.hits[point] + other.hits[point] for point in self.hits.keys() & other.hits.keys()})),
+    ("sim.warpgroup.computed", "sim.engine.array_units", "driver",
+     "Units that are computed in batches give results a cycle early.",
+     lambda array_units, right, name, constants, **others: right(
+         name, {key: value - (key == "latency") for key, value in constants.items()}, **others)),
     ("sim.items.flags", "sim.benches.items", "undefined_bits",
       "The expected results of a warp have no flags of undefined nibbles.",
      lambda items, right, instruction, nibbles: 0),
@@ -231,6 +198,10 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("sim.row_interface.another", "sim.engine.row_interface", "hardware_fingerprint",
      "The cached interface of one datapath is used for all datapaths.",
      lambda row_interface, right, config, *others: "one"),
+    ("sim.equivalence.undecided", "sim.faults.equivalence", "_Proofs.verdict",
+     "A surviving fault whose proof is undecided counts as proved to change nothing.",
+     lambda equivalence, right, *arguments: equivalence.Verdict.EQUIVALENT
+     if (result := right(*arguments)) is equivalence.Verdict.UNDECIDED else result),
     ("sim.equivalence.structures", "sim.faults.equivalence", "_Proofs._are_proved",
      "Only one claim of each structure is proved even with assumptions that tell the claims apart.",
      lambda equivalence, right, self, slices, claims: right(self, slices, slices.representatives(claims))),
@@ -302,10 +273,3 @@ def _(tensor_memory_file: Any, right: Any, self: Any, result: Any) -> Any:
     words, place = right(self, result), self._place_of_d
     words[..., place.lanes, place.columns] = 0
     return words
-
-
-@instead("sim.streams.memory", "sim.benches.streams", "MemoryPort.drive")
-def _(streams: Any, right: Any, self: Any) -> None:
-    """In cycles without a read, the modelled shared memory repeats the last data instead of random bits."""
-    if self._answers:
-        right(self)

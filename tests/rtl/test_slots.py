@@ -184,18 +184,8 @@ def check(config: CoreConfig) -> None:
 
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_every_slot_of_a_datapath(config: CoreConfig) -> None:
+    """Besides, no other position of the significands of floats in a slot would allow a narrower multiplier."""
     check(config)
-
-
-@settings(deadline=None, print_blob=True)
-@given(config=configurations())
-def test_every_slot_of_any_datapath(config: CoreConfig) -> None:
-    check(config)
-
-
-@pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
-def test_multipliers_have_the_minimum_width(config: CoreConfig) -> None:
-    """No other position of the significands of floats in a slot would allow a narrower multiplier."""
     for slot in Widths(config).slots:
         integers = [element.significand_bits for element in slot.elements if element.fixed_point]
         kept = {element: kept_bits(config, element) for element in slot.floats}
@@ -205,3 +195,9 @@ def test_multipliers_have_the_minimum_width(config: CoreConfig) -> None:
             for padding in range(most + 1)
         ]
         assert slot.significand_bits <= min(widths)
+
+
+@settings(deadline=None, print_blob=True)
+@given(config=configurations())
+def test_every_slot_of_any_datapath(config: CoreConfig) -> None:
+    check(config)

@@ -32,31 +32,28 @@ def assert_same(one: Any, other: Any, but: tuple[str, ...] = ()) -> None:
         assert same or field.name in but, field.name
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_reads_what_was_written(text: str, tmp_path: Path, rng: Random) -> None:
-    file = samples.file_of(text, rng)
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        *((text, {}) for text in TEXTS),
+        (SPARSE, {"arch": "sm_80", "metadata": "silicon", "sparsity_selector": 0, "d": None}),
+        (TCGEN05, {"arch": "sm_120", "metadata": "silicon", "enable_input_d": False, "scale_input_d": 7, "d": None,
+                   "disable_output_lane": (0xFFFFFFFF, 0, 1, 0)}),
+    ],
+)  # fmt: skip
+def test_reads_what_was_written(text: str, settings: dict[str, Any], tmp_path: Path, rng: Random) -> None:
+    file = replace(samples.file_of(text, rng), **settings)
     for kind in (Path, str):
         write(kind(tmp_path / "file.npz"), file)
         loaded = read(kind(tmp_path / "file.npz"))
         assert_same(loaded, file)
+    assert {name: getattr(loaded, name) for name in settings} == settings
     assert loaded.cases == 3
     if isinstance(file, RegisterFile):
         assert (loaded.e is None) == (text == DENSE)
         assert (loaded.scale_a is None) == (loaded.scale_b is None) == (text != NVFP4)
-    else:
+    elif not settings:
         np.testing.assert_array_equal(loaded.run(), file.d)
-
-
-def test_settings_come_back(tmp_path: Path, rng: Random) -> None:
-    plain = {"arch": "sm_80", "metadata": "silicon", "sparsity_selector": 0, "d": None}
-    tcgen05 = {"arch": "sm_120", "metadata": "silicon", "enable_input_d": False, "scale_input_d": 7, "d": None}
-    tcgen05["disable_output_lane"] = (0xFFFFFFFF, 0, 1, 0)
-    for text, settings in ((SPARSE, plain), (TCGEN05, tcgen05)):
-        file = replace(samples.file_of(text, rng), **settings)
-        write(tmp_path / "file.npz", file)
-        loaded = read(tmp_path / "file.npz")
-        assert_same(loaded, file)
-        assert {name: getattr(loaded, name) for name in settings} == settings
 
 
 def test_targets_come_back_and_need_the_instruction(
