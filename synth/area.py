@@ -51,8 +51,8 @@ class Survey:
     #: Measurements of the dot-product unit and of the dense unit, both synthesised with full-adder cells.
     unit_with_adders: Measurement | None
     twin_with_adders: Measurement | None
-    #: Logic of the array outside its dot-product units: metadata decoders and operand reordering of rows, operand
-    #: reordering of columns, and control.
+    #: Logic of the array outside its dot-product units: control, metadata decoders and operand reordering of the rows,
+    #: and operand reordering of the columns.
     core: Measurement | None
     core_twin: Measurement | None  #: Logic of the dense array (without sparsity) outside its dot-product units
     warp: Measurement | None  #: Logic of the warp outside its dot-product units, including array logic (:attr:`core`)
@@ -217,7 +217,7 @@ class _Plan:
             self.requests |= {f"{name} with adders": (netlist, self._recipe) for name, netlist in netlists.items()}
 
     def add_array(self) -> None:
-        """Plan measurements of the array logic outside the units, and of the dense array if its unit is measured."""
+        """Plan measurements of the array logic outside the units, also of a dense array if a dense unit is measured."""
         self.requests["core"] = (around_units(self._config, "core"), self._plain)
         if "twin" in self.requests:
             self.requests["core twin"] = (around_units(self._dense, "core"), self._plain)
@@ -227,14 +227,14 @@ class _Plan:
             self._refusals["warp"] = str(error)
 
     def add_parts(self, top: str) -> None:
-        """Plan measurements of a top module's parts. Raise an `Error` if the configuration cannot form the top."""
+        """Plan measurements of a top module's parts. Raise an `Error` if the configuration cannot form this module."""
         self._top, self._parts = top, parts_of(self._config, top)
         self.requests |= {f"part {part.name}": (part.netlist, self._plain) for part in self._parts if part.netlist}
 
     def add_stages(self) -> None:
         whole, _ = self.requests["unit"]
-        # With the option `combinational`, a dot-product unit is one flat part. Therefore, measure the stages of a unit
-        # without pipeline registers instead.
+        # With the option `combinational`, the netlist has one submodule, the whole unit, so that stages cannot be
+        # separated. Therefore, split another netlist: a unit without pipeline registers, whose stages are submodules.
         parts, between = stages(unit(replace(self._config, cuts=())) if self._recipe.combinational else whole)
         self._stages = tuple(parts)
         self.requests |= {f"stage {name}": (netlist, self._plain) for name, netlist in parts.items()}

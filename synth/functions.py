@@ -8,7 +8,8 @@ from typing import Any
 
 __all__ = ["Computing", "computing"]
 
-#: Compiled logic function. The arguments of the function are the values of the pins, and a value with all bits one.
+#: Compiled logic function. Its arguments are the values of the pins and, for constants and inversion, a value in which
+#: all bits are 1.
 Computing = Callable[[Mapping[str, Any], Any], Any]
 
 #: Maximum number of operands, operators and parentheses in an expression. Expressions of real libraries have fewer than

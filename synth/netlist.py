@@ -91,7 +91,7 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
 
 
 def emit_around_units(config: CoreConfig, top: str) -> str:
-    """Return the RTLIL of a top module without the dot-product unit's module; errors as for :func:`around_units`."""
+    """Return the RTLIL of a top module without the module of the unit; raise the errors of :func:`around_units`."""
     failure = ""
     with warnings.catch_warnings():
         # Amaranth warns about an unused component, even if its configuration was rejected.

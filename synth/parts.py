@@ -10,9 +10,9 @@ from .netlist import TOP, Netlist, black_box, black_box_of_unit, emit_around_uni
 
 __all__ = ["TOPS", "Part", "names_of", "parts_of"]
 
-#: Top modules that can be divided into parts, each with the hierarchical name of its array of dot-product units, and
-#: with the names of all other parts by hierarchical module name without numbers. A module that is not listed belongs to
-#: the part of the module that contains it.
+#: Top modules that can be divided into parts. Each entry has the hierarchical name of the array of dot-product units,
+#: and the names of all parts outside the array. Keys of these names are hierarchical module names without instance
+#: numbers. A module that is not listed belongs to the part of the module that contains it.
 TOPS = {
     "warp": ("core", {"": "registers to operands, results to registers"}),
     "warpgroup": (

@@ -23,9 +23,9 @@ def axis_of(name: str) -> str:
 
 
 def plot_survey(survey: Survey, path: Path) -> None:
-    """Draw bars for stages as SVG or, if these were not measured, for parts of the array or for sparse and dense unit.
+    """Draw bars as SVG: for stages if measured, otherwise for units and the logic around them, or for units alone.
 
-    Bars show the first amount of the survey. Errors are those of :func:`~sptc.infra.figures.picture`.
+    Bars show the first amount of the survey. Raise the same errors as :func:`~sptc.infra.figures.picture`.
     """
     first, config = survey.recipe.amounts[0], survey.config
     what = "the stages of a unit, synthesised separately"
@@ -68,7 +68,7 @@ class Spot:
 
 
 def plot_spots(spots: Sequence[Spot], x: str, y: str, title: str, path: Path) -> None:
-    """Draw a scatter plot with error bars as SVG. Errors are those of :func:`~sptc.infra.figures.picture`."""
+    """Draw a scatter plot with error bars as SVG; raise the same errors as :func:`~sptc.infra.figures.picture`."""
     groups: dict[str, list[Spot]] = {}
     names: dict[tuple[float, float], list[str]] = {}
     for spot in spots:

@@ -48,7 +48,7 @@ tee -q -o {statistics} stat -tech cmos -json
 delete t:* t:$* %d
 ltp -noff
 """
-#: Commands of ABC's technology mapper: False for the least delay, True for the least area.
+#: Commands of ABC's technology mapper, by :attr:`Recipe.least_area`: for the least delay (False) or area (True).
 _MAP = {False: "map,-B,0.9", True: "amap,-m"}
 _ABC = "+strash;{order}ifraig;scorr;dc2;dch,-f;{map};topo;buffer,-c;upsize;dnsize;stime,-p"
 _LIBRARY = """\
@@ -150,14 +150,15 @@ class Recipe:
     clock_gating: bool = False
     #: Whether ABC maps to a library for the least area instead of the least delay.
     least_area: bool = False
-    #: Whether to map each module separately, so that the name of a cell starts with its hierarchy. The option has no
-    #: effect for an FPGA.
+    #: Whether to map each module separately, so that a cell's name starts with the names of the modules around it. The
+    #: option has no effect for an FPGA.
     by_module: bool = False
     #: Whether to place and route the netlist, which measures the longest path between registers with its wires. For
     #: ECP5 only.
     place: bool = False
     #: Number of orders of inputs and outputs. ABC permutes inputs and outputs before it maps to a library, which varies
-    #: the figures by a few per cent. Measurements are medians over all orders; a single order is that of the netlist.
+    #: the figures by a few per cent. Measurements are medians over all orders. If the number is 1, inputs and outputs
+    #: keep the order of the netlist.
     orders: int = 1
     #: Seed of the permutation of inputs and outputs for a single measurement. 0 means no permutation.
     seed: int = 0
@@ -254,7 +255,7 @@ class Recipe:
 
     @property
     def _hierarchy(self) -> Mapping[str, str]:
-        """Yosys commands and options that flatten the netlist before mapping, or after each module is mapped alone."""
+        """Yosys commands and options that flatten the netlist before mapping or, with :attr:`by_module`, afterwards."""
         return {"flatten": "", "flat": "", "joined": "flatten\n"} if self.by_module else _FLAT
 
     def route(self, folder: Path) -> Route | None:
@@ -300,8 +301,8 @@ class Recipe:
             words = [_MISSING.get(name, name) for name in left]
             raise BackendError(f"{what} has no cell for {', '.join(words)}")
         if not self.library:
-            # In Yosys statistics, a plus sign after the number marks cells without area. Here, cells without area
-            # are black boxes and scopes.
+            # In Yosys statistics, a plus sign after the number of transistors means that it is unknown for some cells.
+            # Here, such cells are black boxes and scopes (``$scopeinfo``).
             transistors = int(str(design["estimated_num_transistors"]).rstrip("+"))
             depth = _DEPTH.findall(printed)
             return {"gates": transistors / 4}, float(depth[-1]) if depth else None, cells

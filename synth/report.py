@@ -197,7 +197,7 @@ def _parts(survey: Survey) -> list[list[str]]:
 
 
 def _beside_units(survey: Survey, total: Amounts) -> str:
-    """Return, as text, the share of area outside dot-product units and, if known, of operand selection in a unit."""
+    """Return, as text, the share of area outside units and, if known, the share of a unit that selects operands."""
     first = survey.recipe.amounts[0]
     units = survey.parts[0].amounts[first]
     line = f"{100 - 100 * units / total[first]:.1f} % of the area is outside the units"
@@ -208,7 +208,7 @@ def _beside_units(survey: Survey, total: Amounts) -> str:
 
 
 def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -> list[list[str]]:
-    """Return the table rows of the parts of a unit or top module, with shares of the first amount (area or gates)."""
+    """Return table rows for the parts of a unit or top module, each with its share of the total area or gates."""
     first = recipe.amounts[0]
     rows = [[what, "count", *headers(recipe), f"% of {_HEADERS.get(first, first)}"]]
     for stage in (*parts, Stage("sum", 1, total, None)):

@@ -117,7 +117,7 @@ class Replayable(Recorded):
 
     @abstractmethod
     def contents(self) -> dict[str, Any]:
-        """Return the arrays by key with which the register file is stored in an ``.npz`` archive."""
+        """Return all arrays, by key, that an ``.npz`` archive of this register file contains."""
 
 
 @dataclass(frozen=True, eq=False)

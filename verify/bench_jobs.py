@@ -142,7 +142,7 @@ def _moved(descriptor: int, base: int) -> Any:
 
 
 def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
-    """Cut a warp's accumulators into panels of 32 lanes x 4 registers. Unused registers are random, 0 without `rng`."""
+    """Cut a warp's accumulators into panels of 32 lanes x 4 registers. Spare registers are random (0 without `rng`)."""
     used = registers.reshape(WARP_LANES, n // WARP_COLUMNS, -1).swapaxes(0, 1)
     shape = (len(used), WARP_LANES, REGISTERS)
     panels = np.zeros(shape, np.uint32) if rng is None else rng.integers(0, 1 << 32, shape, dtype=np.uint32)
@@ -269,7 +269,7 @@ def random_instruction(
 
 
 def _offset_of_d(limits: Limits, n: int, rng: np.random.Generator, before: CtaInstruction | None) -> int:
-    """Draw the first of the `n` columns of D, as an offset from the first column for D."""
+    """Draw the first tensor memory column of D, which has `n` columns, as an offset from `limits.d_first`."""
     last = limits.d_columns - n
     if before is not None and rng.integers(2):
         start = before.arguments["d"] - limits.d_first
@@ -367,7 +367,7 @@ def _commits(rng: np.random.Generator) -> int:
 
 
 def _panel_order(count: int, pair: bool) -> list[int]:
-    """Return the panel numbers (eight columns of D each) in order of computation; a CTA pair alternates its CTAs' B."""
+    """Return panel numbers of D (eight columns each) in order of computation; for a CTA pair, halves of D alternate."""
     return [place // 2 + place % 2 * (count // 2) if pair else place for place in range(count)]
 
 

@@ -81,7 +81,7 @@ class StateFolder:
         self._written = time.monotonic()
         task = self.journal.task
         try:
-            if (path / _COVERAGE).is_symlink():  # writing through a symbolic link would change its target
+            if (path / _COVERAGE).is_symlink():  # writing to a link would change another file
                 self.journal.require_plain([_COVERAGE])
             if task is not None and not (isinstance(task, dict) and _is_count(task.get("seed"))):
                 raise self.journal.damaged()
@@ -116,7 +116,7 @@ class StateFolder:
         return Coverage.read(path) if path.exists() else None
 
     def add(self, index: int, record: Mapping[str, Any], coverage: Coverage | None) -> None:
-        """Store the record of the finished shard `index`; with coverage, write records at most once per second."""
+        """Store the record of the finished shard `index`; with coverage, write to disk at most once per second."""
         self._waiting[index] = record
         if coverage is None or time.monotonic() > self._written + _INTERVAL:
             self.write(coverage)
@@ -136,7 +136,7 @@ class StateFolder:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C to the end of the context, so that counts and coverage always include the same shards."""
+    """Delay Ctrl-C to the end of the ``with`` block, so that counts and coverage always include the same shards."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

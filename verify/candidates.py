@@ -16,11 +16,11 @@ from .stimulus import Given, scaled_matrices
 
 __all__ = ["draw_candidates", "far_scales", "least_matrices"]
 
-#: Number of directed tiles, and of tiles with undefined nibbles, divided by the number of random tiles per
-#: distribution.
+#: Number of directed tiles of each kind, divided by the number of random tiles per distribution. The number of tiles
+#: with undefined nibbles has the same factor.
 _SHARE = 3
-#: Distribution of the tiles with undefined nibbles, by whether elements are integers. These distributions favour no
-#: extreme or special values, which could hide the effect of a wrong multiplexer.
+#: Distribution of the tiles with undefined nibbles; the key tells whether elements are integers. These distributions
+#: favour no extreme or special values, which could hide the effect of a wrong multiplexer.
 _PLAIN = {True: "uniform", False: "mid"}
 
 
@@ -51,7 +51,7 @@ def draw_candidates(
 def _with_metadata(
     i: Instruction, matrices: MatrixOperands, rng: np.random.Generator, any_nibble: bool = False
 ) -> Given:
-    """Add metadata nibbles: new ones if missing or with `any_nibble`, and nibbles for the next sparsity selector."""
+    """Add nibbles for the next sparsity selector and, if missing or with `any_nibble`, new nibbles for this one."""
     if i.rule is None:
         return Given(matrices)
     legal = np.array(sorted(i.rule.legal), np.uint8)
@@ -143,14 +143,16 @@ def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOp
     draft.a[:], draft.b[:] = (codes | draft.sign_bits(i.a, *codes.shape) for codes in halves)
     fmt, groups = i.scale_format, i.stored_k // BLOCK_GROUP
     largest = fmt.maximum_exponent + fmt.bias << fmt.fraction_bits
-    # f32 code of -8 times both largest scales: an accumulator that cancels a sum of 8 in the scaled group.
+    # f32 code of -8 times the product of the two largest scales. An accumulator with this code cancels a group whose
+    # sum, before it is scaled, is 8.
     eight = FORMATS["f32"].bias + 2 * fmt.maximum_exponent + 3 << FORMATS["f32"].fraction_bits | 1 << 31
     for codes in (draft.scale_a, draft.scale_b):
         codes[:] = draft.one_of([*range(1, 1 << fmt.fraction_bits, 2)], *codes.shape)
     for tile, group in enumerate(rng.integers(0, groups, cases)):
         rows, first = slice(group * i.k // groups, (group + 1) * i.k // groups), group * BLOCK_GROUP
         draft.scale_a[tile, :, group] = draft.scale_b[tile, :, group] = largest
-        # In half of the rows, the products 16 and -16 of the group cancel. In other rows, 16 and -8 leave 8 for C = -8.
+        # In half of the rows of A, the products 16 and -16 of the group cancel, and C is zero. In the other rows, the
+        # products are 16 and -8; their sum 8 cancels C.
         draft.b[tile, rows] = 6
         draft.a[tile, :, first : first + BLOCK_GROUP] = 0
         draft.a[tile, :, first] = 6
@@ -161,7 +163,7 @@ def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOp
 
 
 def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
-    """Return the codes of the powers of two with these exponents, clipped to the range of the scale format."""
+    """Return the codes of powers of two with given exponents, clipped to the range of the scale format."""
     clipped = np.clip(exponents, fmt.minimum_exponent, fmt.maximum_exponent)
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)
 

@@ -44,8 +44,8 @@ __all__ = [
 
 #: Maximum number of cases in a conformance pack.
 MOST_CASES = 256
-#: Target numbers of cases. First: cases that distinguish a neighbour (wrong model) from the right model. Second: cases
-#: that distinguish two neighbours from each other.
+#: Target numbers of cases. First: cases that distinguish each neighbour (wrong model) from the right model. Second:
+#: cases that distinguish each pair of neighbours.
 _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
 #: Size of the batch of candidate tiles that each round draws per distribution: target number of outputs, and maximum
 #: number of tiles.
@@ -63,7 +63,7 @@ class Apart:
     """Numbers of outputs that a neighbour (wrong model) computes wrongly, by case of a conformance pack."""
 
     name: str  #: Name of the neighbour (wrong model), such as "F = 24"
-    outputs: tuple[int, ...]  #: Number of differing outputs in each case of the pack
+    outputs: tuple[int, ...]  #: Number of outputs that differ from the right model, for each case of the pack
     digest: str  #: SHA-256 of all outputs of the neighbour (wrong model)
 
 
@@ -260,11 +260,12 @@ class Judgement:
     outputs: int
     differing: int
     first: Mismatch | None  #: First output that differs from D; None if all are equal
-    beside: int  #: Number of words of tensor memory outside D that differ from the right model
+    beside: int  #: Number of tensor memory words outside D that differ from those of the right model
     explained_by: tuple[str, ...]  #: Neighbours (wrong models) that reproduce all outputs; empty if all outputs equal D
     #: Neighbour (wrong model) that reproduces the most outputs. Empty if the right model reproduces at least as many.
     nearest: str
-    explained: int  #: Number of outputs that `nearest` reproduces, or the right model if `nearest` is empty
+    #: Number of outputs that the model `nearest` reproduces or, if `nearest` is empty, that the right model reproduces
+    explained: int
 
     @property
     def right(self) -> bool:
@@ -339,7 +340,7 @@ def _listed(path: Path, text: str) -> NDArray[np.uint32]:
 
 
 def _hexadecimal(path: Path, texts: Sequence[str], name: str) -> NDArray[np.uint32]:
-    """Return the numbers of hexadecimal texts; `name` is the noun for a text in error messages."""
+    """Convert hexadecimal texts to numbers; `name` is the noun for one text in error messages."""
     words = []
     for number, line in enumerate(texts, 1):
         if not _HEXADECIMAL_WORD.fullmatch(line.strip()):

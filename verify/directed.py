@@ -64,7 +64,7 @@ class Draft:
         np.put_along_axis(self.b, rows, np.broadcast_to(codes, (self.tiles, count, self.b.shape[2])), axis=1)
 
     def products(self, exponents: Codes, exact: bool | NDArray[np.bool_]) -> tuple[Codes, Codes, Codes]:
-        """Fill B and the block scales so that the products of each tile have an exponent near that in `exponents`.
+        """Fill B and the block scales so that each tile's products have exponents near the tile's entry in `exponents`.
 
         Where `exact`, elements of B are powers of two, else their fractions are random. Return three arrays of shape
         (tiles,): the exponent of elements of A, the exponent of products, and the exponent with which products count
@@ -144,7 +144,7 @@ def _range(instruction: Instruction) -> tuple[int, int]:
 
 
 def _distances(draft: Draft) -> None:
-    """Fill tiles with one product per row of A, and with accumulators of many larger and smaller exponents."""
+    """Fill tiles with one product per row of A, and accumulators with exponents above and below that of the product."""
     i, rng = draft.instruction, draft.rng
     exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     rows = (draft.tiles, i.m)
@@ -158,7 +158,7 @@ def _distances(draft: Draft) -> None:
 
 
 def _edges(draft: Draft) -> None:
-    """Fill tiles with C of nearly all zeros or ones in the fraction, and products of 0.25 to 1.5 times C's last bit."""
+    """Fill tiles with C whose fraction is nearly all zeros or all ones, and products of 0.25 to 1.5 last bits of C."""
     i, rng = draft.instruction, draft.rng
     fmt = i.c
     kept = (
@@ -233,7 +233,7 @@ def _zeros(draft: Draft) -> None:
 
 
 def _special(draft: Draft) -> None:
-    """Fill tiles with few NaN and Inf: at most two per row of A or column of B, so that few outputs meet several."""
+    """Fill tiles with few NaN and Inf: at most two per row of A or column of B, so that few outputs use several."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "zeros" if rng.integers(2) else "narrow", draft.b.shape, rng)
@@ -300,7 +300,7 @@ def _integers(draft: Draft) -> None:
 
 
 def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
-    """Return an extreme value of a format for each row and each half of K; values for the second half may be zero."""
+    """Return extreme values of a format: for each row, one for the first half of K, one or 0 for the second half."""
     low, high = (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
     first = draft.one_of([low, high], draft.tiles, rows)
     turned = draft.one_of([low, high, 0], draft.tiles, rows)
@@ -308,7 +308,7 @@ def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
 
 
 def _put_one_a_row(draft: Draft, matrix: Codes, rows: NDArray[np.bool_], codes: Codes) -> None:
-    """Write one code into each chosen row of a matrix, at a random position and in place."""
+    """Write one code into each chosen row of a matrix, at a random position; `matrix` is changed in place."""
     tiles, lines = np.nonzero(rows)
     matrix[tiles, lines, draft.rng.integers(0, matrix.shape[2], len(codes))] = codes
 

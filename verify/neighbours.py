@@ -65,7 +65,7 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
 
 
 def _integer_neighbours(right: Model) -> Iterator[Model]:
-    """Yield wrong models of an integer instruction: wrong wrapping or clamping, and wrong parameters without effect."""
+    """Yield wrong integer models: they wrap or clamp sums wrongly, or have another F, L or e_zero, without effect."""
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
     yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))
@@ -204,7 +204,7 @@ def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
 
 def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
     """Return the reason why two step lengths give equal results (all products fit into one step), or empty text."""
-    # Emulation of fp8 sums even and odd pairs of elements separately; each sum has half of the stored elements.
+    # If fp8 is emulated, even and odd pairs of elements have separate sums, each of half of the stored elements.
     kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
     if min(one.step, other.step) < kept:
         return ""

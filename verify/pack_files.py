@@ -50,7 +50,7 @@ def every_subject(arch: str) -> Iterator[Subject]:
 
 
 def require_placed(subject: Subject, arch: str) -> str:
-    """Return the architecture whose numerics an instruction has on a target, if a conformance pack can be made for it.
+    """Check that a pack of the instruction can be made; return the architecture whose numerics the target has.
 
     Raise an `InstructionError` if the architecture does not have the instruction, and an `OperandError` if no public
     source states where all operands are stored, or the instruction shifts A.

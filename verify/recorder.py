@@ -165,7 +165,7 @@ def _ranges(tmem: NDArray[np.uint32], first: list[int]) -> NDArray[np.uint32]:
 
 
 def _words(file: Replayable, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the result words of an instruction in the order in which the recording kernel writes result words."""
+    """Return an instruction's result words in the order in which the recording kernel writes them."""
     if isinstance(file, TensorMemoryFile):
         d_ranges, _ = ranges_of(file.addresses, file.instruction.n)
         result = _ranges(result.reshape(-1, LANES, COLUMNS), d_ranges)
@@ -186,7 +186,7 @@ def _result(file: Replayable, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True)
 class RowJudgement:
-    """Comparison of the results of one instruction and sparsity selector on a GPU with the model."""
+    """Comparison of GPU results with the model, for one instruction with one sparsity selector."""
 
     row: Row
     pack: Pack
@@ -223,7 +223,7 @@ def read_record(path: Path) -> dict[str, Any]:
 def judge_record(
     path: Path, record: dict[str, Any], choose: Callable[[str, int, list[Row]], Iterable[Pack]]
 ) -> Iterator[RowJudgement]:
-    """Yield the comparison of each recorded instruction and sparsity selector with the model.
+    """Yield the comparison of GPU results with the model, for each recorded instruction and sparsity selector.
 
     `record` is a result of :func:`read_record`, read from the file `path`. `choose` returns the conformance packs of
     rows for a target and a seed; it may use several processes. Raise a `FileError` if the operands of a row are not
@@ -259,7 +259,7 @@ def _judged(path: Path, row: Row, entry: dict[str, Any], pack: Pack, name: str) 
 
 
 def rules_decided(judged: Sequence[RowJudgement]) -> dict[str, dict[str, int]]:
-    """Return the evidence of GPU results on each unconfirmed numerics rule that the judged rows (instructions) test.
+    """Return what GPU results show about each unconfirmed numerics rule that the judged rows (instructions) test.
 
     The evidence is the number of rows that agree with the modelled rule, with the alternative rule, and with neither.
     """

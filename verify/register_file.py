@@ -1,4 +1,4 @@
-"""Register files: one instruction, a batch of operands and, if known, the result, stored as ``.npz``.
+"""Register files (files on disk): one instruction, a batch of operands and, if known, the result, stored as ``.npz``.
 
 Register files of ``tcgen05`` hold tensor memory: see :mod:`sptc.verify.tensor_memory_file`. All others have the keys:
 
@@ -57,8 +57,8 @@ class RegisterFile(Replayable):
 
     instruction: Instruction
     sparsity_selector: int  #: Sparsity selector; 0 for a dense instruction
-    #: A, B and C as registers, but B of ``wgmma`` as shared memory; the first axis is the case. `a` is None if a
-    #: descriptor addresses A.
+    #: Registers with A, B and C; for ``wgmma``, `b` is shared memory instead. The first axis is the case. `a` is None
+    #: if a descriptor addresses A.
     a: Registers | None = None
     b: Registers
     c: Registers
@@ -178,7 +178,7 @@ class RegisterFile(Replayable):
         return from_registers(result, accumulator_fragment(self.instruction))
 
     def contents(self) -> dict[str, Any]:
-        """Return the arrays by key with which the register file is stored in an ``.npz`` archive."""
+        """Return all arrays, by key, that an ``.npz`` archive of this register file contains."""
         contents: dict[str, Any] = {
             "instruction": str(self.instruction),
             "selector": self.sparsity_selector,

@@ -142,7 +142,7 @@ class Findings:
             self._take_area(content)
             return "area"
         if {"seed", "pairs", "total"} <= content.keys():
-            self.seeds.add(str(_number(content["seed"])))  # the campaign's JUnit XML has the results
+            self.seeds.add(str(_number(content["seed"])))  # results are in the campaign's JUnit XML file
             return "a campaign"
         if {"file", "passed", "failed", "skipped", "seconds", "seed"} <= content.keys():
             self._take_outcome(content)

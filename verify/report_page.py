@@ -75,7 +75,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _tiles(findings: Findings, content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield name, CSS colour class and one-line verdict of each page section; no results give an empty verdict."""
+    """Yield name, CSS colour class and one-line verdict of each page section; without results, the verdict is empty."""
 
     def state(right: bool) -> str:
         return "good" if right else "bad"

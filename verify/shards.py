@@ -56,7 +56,7 @@ __all__ = [
 
 #: Default back end to compare with the golden model.
 DEFAULT_BACKEND = "rtl"
-#: Default number of tiles per shard, with which scheduling costs little and a shard takes a fraction of a second.
+#: Default number of tiles per shard. With this number, scheduling costs little, and a shard takes less than a second.
 DEFAULT_TILES = 256
 _DIRECTED = "directed"
 #: Distribution of terms near zero, for recordings on a GPU (``sptc gpu record --least``), but not for campaigns.
@@ -84,7 +84,7 @@ class Shard:
     #: Name of the distribution of operands: ``"directed"``, :data:`LEAST`, or a name that is returned by the function
     #: `sptc.sim.benches.random_operands.distributions`.
     distribution: str
-    any_nibble: bool  #: Whether metadata has all sixteen nibbles, not only legal nibbles
+    any_nibble: bool  #: Whether metadata may have any of the sixteen nibbles, not only legal nibbles
     tiles: int  #: Number of tiles in the shard
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
     opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05.mma``
@@ -223,7 +223,7 @@ class Plan:
 
     @property
     def datapaths(self) -> list[str]:
-        """One architecture of each datapath in the plan."""
+        """Architectures that stand for the datapaths in the plan, one for each datapath."""
         return list({place.preset: place.instructions[0][1][0] for place in self._places}.values())
 
     def shard(self, index: int) -> Shard:

@@ -149,7 +149,7 @@ def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Ge
 
 
 def _case_descriptors(descriptors: dict[str, int], cases: int) -> dict[str, Any]:
-    """Return the descriptors of A and B for every case, by field of a register file."""
+    """Return the descriptors of A and B for every case; keys are names of register-file fields."""
     return {f"{name}_descriptor": np.full(cases, value, np.uint64) for name, value in descriptors.items()}
 
 

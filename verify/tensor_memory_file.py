@@ -1,4 +1,4 @@
-"""Files with the operands of ``tcgen05.mma``: register files that hold images of tensor memory and shared memory.
+"""Register files (files on disk) of ``tcgen05.mma``: they hold images of tensor and shared memory, not registers.
 
 Keys: ``instruction`` (0-d string); ``idesc``, ``d``, ``a``, ``b`` (0-d integers: instruction descriptor, addresses in
 tensor memory, shared-memory descriptors); ``e`` for a sparse instruction; ``scale_a`` and ``scale_b`` for a
@@ -40,7 +40,7 @@ _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.ui
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TensorMemoryFile(Replayable):
-    """Contents of a register file of ``tcgen05.mma``: descriptors, addresses and memory images."""
+    """Contents of a register file (file on disk) of ``tcgen05.mma``: descriptors, addresses and memory images."""
 
     case_fields = ("tmem", "smem", "d")
 
@@ -138,7 +138,7 @@ class TensorMemoryFile(Replayable):
         return accumulator_map(self._layout, self.instruction.n, self.instruction.d.bits, self.addresses["d"])
 
     def contents(self) -> dict[str, Any]:
-        """Return the arrays by key with which the register file is stored in an ``.npz`` archive."""
+        """Return all arrays, by key, that an ``.npz`` archive of this register file contains."""
         images = {key: getattr(self, attribute) for key, (attribute, _, _) in _IMAGES.items()}
         axis = self.opcode.cta_group - 1
         masks = {_MASKS: self.disable_output_lane, _COLUMN_MASK: self.zero_column_mask}

@@ -77,8 +77,8 @@ class Step:
     products: tuple[Product, ...]  #: Products, in the order of the stored elements of A
     e_max: int | None  #: Largest exponent, at least e_zero; None for integers and if NaN or Inf decides the result
     alignment_bits: int | None  #: Number of bits kept below `e_max` (F)
-    #: Terms in the order of their elements, then the accumulator. Integers are not aligned: their only term is the
-    #: accumulator.
+    #: Terms in the order of their elements, then the accumulator. For integers, which are not
+    #: aligned, the accumulator is the only term.
     terms: tuple[Term, ...]
     #: Exact sum of the aligned values, in units of the last kept bit; None if NaN or Inf decides the result.
     total: int | None

@@ -90,11 +90,11 @@ class _View:
     """Converts the hardware signals of one step of one output to the trace record of the step."""
 
     config: CoreConfig
-    #: Traced instruction, and instruction that the hardware executes: with emulation, a part of the traced instruction.
+    #: Traced instruction, and instruction that the hardware executes. With emulation, the second is part of the first.
     instruction: Instruction
     part: Instruction
     signals: Signals
-    #: Indices in `instruction` of the stored elements of A and of the rows of B, by their index in `part`.
+    #: For each stored element of A, and for each row of B, in `part`: its index in `instruction`.
     elements: NDArray[np.intp]
     rows: NDArray[np.intp]
     first: int  #: Index of the first stored element of `part` in this step
@@ -147,7 +147,7 @@ class _View:
         return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept
 
     def _element(self, slot: int) -> int:
-        """Return the index of the stored element of A in a slot, after the decoder's swap, if any, of stored units."""
+        """Return the index of the stored element of A that a slot holds, after any swap of units in the decoder."""
         byte = self._byte(slot)
         lane, kept = self._lane(byte)
         if self.config.mux == "mux3" and self.signals.unsigned(f"decode.metadata{lane}", "swap"):

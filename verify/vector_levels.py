@@ -49,9 +49,9 @@ _PORTS = {
     "row": {"step": "step", "result": "result"},
     "unit": {"step": "step", "result": "result"},
 }
-#: Operands and result in the order of the instruction: name of the table of vectors, and attribute of a register file.
+#: Operands and result in the instruction's order. Key: name of the table of vectors. Value: field of a register file.
 _OPERANDS = {"A": "a", "B": "b", "C": "c", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b", "D": "d"}
-#: Results among the tables of vectors; ``shifted_A`` is A after an instruction with ``.ashift``.
+#: Names of the tables that hold results; ``shifted_A`` is A after an instruction with ``.ashift``.
 _RESULTS = ("D", "shifted_A")
 _WORD = 32
 
@@ -126,7 +126,7 @@ class VectorRequest:
     #: Register file with the tiles to write at level ``registers``; None for random tiles. Instruction, architecture
     #: and number of tiles of the file equal those of the request.
     file: File | None = None
-    bench: bool = False  #: Whether to write the Verilog of the top and a testbench for it; only in format ``hex``
+    bench: bool = False  #: Whether to write the top module in Verilog, with a testbench; only in format ``hex``
 
     def __post_init__(self) -> None:
         choices = {"format": FORMATS, "level": LEVELS, "nibbles": tuple(NIBBLES), "backend": BACKENDS}
@@ -217,12 +217,12 @@ def file_vectors(file: File, backend: str) -> Vectors:
     """Return vectors from the tiles of a register file; a back end computes D, and the D of the file is not used."""
     file = file.with_fields(d=file.run(backend))
     if isinstance(file, RegisterFile):
-        file = replace(file, recorded="")  # the computed D is no recording
+        file = replace(file, recorded="")  # a computed D was not recorded on a GPU
     return _vectors_of(file, file.cases, lambda _: file, 1)
 
 
 def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: int) -> Vectors:
-    """Return vectors of the register files of all blocks; `sample` is a file with equal shapes and immediates."""
+    """Return vectors of all blocks. `file` returns a block's register file; `sample` has equal axes and immediates."""
 
     def block(number: int) -> Arrays:
         return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}
@@ -282,7 +282,7 @@ def _tensor_memory_tables(file: TensorMemoryFile) -> dict[str, _Words]:
 
 
 def _immediates(file: File) -> dict[str, Any]:
-    """Return the descriptors that are equal in all tiles, and all other values that are not arrays of a file."""
+    """Return descriptors that are equal in all tiles, and a file's other properties besides operands and results."""
     immediates: dict[str, Any] = {}
     for name, value in file.contents().items():
         if name in ("instruction", "arch") or (isinstance(value, np.ndarray) and value.ndim > 1):

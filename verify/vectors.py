@@ -28,7 +28,7 @@ from .vector_steps import numerics_text
 
 __all__ = ["MANIFEST", "Folder", "content_digest", "hex_lines", "write_vectors"]
 
-#: Maximum number of 32-bit words of vectors, for file formats whose only file is built in memory.
+#: Maximum total size of vectors in 32-bit words, for formats that store all vectors in one file, built in memory.
 _MOST_WORDS = {"npz": 1 << 28, "json": 1 << 24, "svh": 1 << 24}
 #: The four hexadecimal digits of every 16-bit number, as text.
 _DIGITS = np.frombuffer("".join(f"{number:04x}" for number in range(1 << 16)).encode(), "<u4")

@@ -23,7 +23,7 @@ _EDGES = ("rise", "fall")
 _PIN = re.compile(r"[A-Za-z_]\w*")
 #: Pattern of the next-state function of a register that stores its data inverted: ``!D`` or ``D'``.
 _INVERTED = re.compile(r"\(?\s*(?:!\s*(\w+)|(\w+)\s*')\s*\)?")
-#: Maximum number of pins on which the condition of an energy may depend. Conditions in real libraries have fewer pins.
+#: Maximum number of pins in the condition of an energy arc. Conditions in real libraries have fewer pins.
 _MOST_PINS = 12
 
 
@@ -32,7 +32,7 @@ class Table:
     """Lookup table of an energy or transition time of a cell, by output load and input transition time."""
 
     #: Axes of the table: output load in pF, and input transition time in the library's unit of time. An axis that does
-    #: not affect the values has a single zero.
+    #: not affect the values has the single entry 0.
     loads: tuple[float, ...]
     slews: tuple[float, ...]
     values: tuple[tuple[float, ...], ...]  #: Values of the table, indexed by load, then by transition time
@@ -48,7 +48,7 @@ class Table:
 
 
 def _place(index: tuple[float, ...], value: float) -> tuple[int, float]:
-    """Return the index of the last axis entry below a value, and the value's relative distance (0 to 1) from it."""
+    """Return the index of the last entry below `value`, and where `value` is from this entry (0) to the next (1)."""
     if len(index) == 1:
         return 0, 0.0
     place = min(max(bisect_left(index, value) - 1, 0), len(index) - 2)
@@ -66,7 +66,8 @@ class EnergyArc:
     related: str  #: Input pin to which the library relates the energy (``related_pin``), or an empty string
     tables: Mapping[str, Table]  #: Energy in pJ of a rise and of a fall of the pin
     #: Weight of the arc in the mean energy of a toggle, with all combinations of the cell's inputs equally likely. The
-    #: weights of an output add up to 1. The weights of an input add up to less if some of its toggles toggle an output.
+    #: weights of all arcs of an output pin add up to 1. The weights of all arcs of an input pin add up to less if some
+    #: toggles of the input also toggle an output.
     share: float = 1.0
     condition: str = ""  #: Expression ``when`` of the arc; the arc applies if the expression is true
     #: Whether the energy is that of a ground pin. Such an arc has the share 0: the charge that leaves through the
@@ -92,7 +93,7 @@ class ElectricalCell:
     #: Names of a register's data pin and clock pin. Both are empty for other cells.
     data: str = ""
     clock: str = ""
-    #: For a register: names, in the functions of its outputs, of the stored bit and of the inverse of the stored bit.
+    #: For a register: names that stand for the stored bit and for the inverted bit in the functions of the outputs.
     #: Empty for other cells.
     states: tuple[str, ...] = ()
 
@@ -161,7 +162,7 @@ def _volts(library: Library) -> float:
 
 
 def _likelihood(condition: str, functions: Mapping[str, str]) -> float:
-    """Return the share of the combinations of a cell's inputs in which a condition on its pins is true.
+    """Return the fraction of a cell's input combinations for which a condition on the cell's pins is true.
 
     `functions` are those of the cell's outputs. An output that depends on a stored bit counts as an input.
     """

@@ -21,8 +21,8 @@ from .stages import stages_of
 __all__ = ["MappedUnit", "Measured"]
 
 _WORD = 32
-#: Maximum number of parallel input streams in a simulation, and minimum number of cycles per stream if there are fewer
-#: streams than the maximum.
+#: Maximum number of parallel input streams in a simulation, and number of cycles that each stream should have at
+#: least. A simulation of few cycles has fewer streams.
 _MOST_STREAMS, _CYCLES_OF_STREAM = 16 * STREAMS_OF_A_WORD, 64
 #: Minimum number of cycles per input stream in which toggles are counted, after the pipeline is full.
 _LEAST_COUNTED = 8
@@ -108,7 +108,7 @@ class MappedUnit:
         return d, results[:, _WORD].astype(np.bool_)
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure the energy of an ``mma`` or ``wgmma`` with formats of the unit; `name` names its operands in reports.
+        """Measure the energy of an ``mma`` or ``wgmma`` with formats of the unit; reports call its operands `name`.
 
         Each tile of the operands is a chain of instructions along K, see :mod:`sptc.synth.energy.operands`; errors are
         those of :func:`~sptc.synth.energy.operands.streamed`.

@@ -19,7 +19,8 @@ from ...sim.engine.steps import step_words, steps_of
 
 __all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "streamed"]
 
-#: Function from steps of a unit, shape (cycles, words), to 32-bit results and to flags of sums that exceed 32 bits.
+#: Function that computes the steps of a unit, shape (cycles, words). It returns 32-bit results, and a flag for each
+#: result whose sum exceeds 32 bits.
 Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
 #: Share of zeros for each distribution in :mod:`sptc.gpu.distributions` whose other numbers are normally distributed.
 _SHARES = {"normal": 0.0, "half": 0.5, "zeros": 1.0}

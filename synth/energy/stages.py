@@ -7,8 +7,8 @@ from .netlist import MappedNetlist
 
 __all__ = ["INPUTS", "LOGIC", "REGISTERS", "STAGES", "WARP_REGISTERS", "stage_of", "stages_of"]
 
-#: Energy contributions that belong to no stage: charging of input pins, registers at the cuts with their clock, and
-#: cells between the stages or in a flat netlist.
+#: Energy contributions that belong to no stage: charging of input pins; pipeline registers, including their clock
+#: energy; and cells between the stages or in a flat netlist.
 INPUTS, REGISTERS, LOGIC = "inputs", "registers", "logic"
 #: Stages of a warp: logic that gathers operands and scatters results, and registers of this logic with their clock.
 _WARP, WARP_REGISTERS = "warp", "warp registers"

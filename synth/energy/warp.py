@@ -87,11 +87,11 @@ class MappedWarp:
         return self.config.warp_interval(step_count(self.config, instruction))
 
     def _uncounted(self, instruction: Instruction) -> int:
-        """Return the number of first instructions, before the pipeline is full, whose toggles are not counted."""
+        """Return the number of initial instructions whose toggles are not counted, as the pipeline is not yet full."""
         return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return the number of tiles, each with `chain` instructions, that take a unit about `cycles` cycles."""
+        """Return the number of tiles, each with `chain` instructions, that occupy a unit for about `cycles` cycles."""
         of_instruction = self._interval(instruction) * len(self._around.boxes) * STREAMS_OF_A_WORD
         instructions = self._uncounted(instruction) + -(-cycles // of_instruction)
         return -(-instructions // chain) * STREAMS_OF_A_WORD

@@ -22,7 +22,7 @@ _BYTE = 8
 def what_ifs(
     unit: MappedUnit, i: Instruction, arch: str, operands: MatrixOperands
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield changes of the design, each with the energy per kept product after the change; None if impossible.
+    """Yield changes of the design, each with the energy per kept product after the change (None: impossible change).
 
     The arguments are the unchanged unit and the arguments of the measurement of this unit.
     """
