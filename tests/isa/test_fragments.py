@@ -13,6 +13,7 @@ def test_maps_cannot_be_written_and_b_of_wgmma_has_none() -> None:
     """Maps are read-only, because all callers share cached maps."""
     instruction = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     fragment, metadata, scales = a_fragment(instruction), metadata_map(instruction, 0), scale_map(SCALED, "a", 0, 0)
+    assert fragment.positions.shape == fragment.shape  # the positions are computed when they are first read
     maps = [fragment, metadata, scales, matrix_move_map(every_matrix_move()[0])]
     for index in (index for each in maps for index in vars(each).values() if isinstance(index, np.ndarray)):
         with pytest.raises(ValueError, match="read-only"):
