@@ -50,7 +50,7 @@ class Fragment:
         """Flat position ``(thread * registers + register) * E + j`` of each element, in the shape of the matrix."""
         positions = np.empty(self.shape, np.intp)
         positions[self.rows, self.columns] = np.arange(self.rows.size).reshape(self.rows.shape)
-        positions.setflags(write=False)
+        positions.flags.writeable = False
         return positions
 
 
