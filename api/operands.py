@@ -34,11 +34,13 @@ __all__ = [
 ]
 
 Registers = NDArray[np.uint32]
-#: Type of a map from metadata nibbles, shape (m, chunks), to lanes and bits: in registers, or in tensor-memory columns.
+#: Type of a map: for each metadata nibble, shape (m, chunks), the lane and the bits that hold the nibble, in a register
+#: or in a column of tensor memory.
 Places = RegisterMap | TensorMap
 
 METADATA_POLICIES = ("strict", "software", "silicon")
-#: Maximum number of tiles computed at once, which limits the memory that a call needs besides operands and result.
+#: Maximum number of batch elements that are computed at once. It limits the memory that a call needs in addition to the
+#: memory of operands and result.
 _BLOCK_TILES = 1024
 
 
@@ -177,7 +179,7 @@ def in_blocks(
     tails: Mapping[str, int] | None = None,
     block_tiles: int = _BLOCK_TILES,
 ) -> Registers:
-    """Broadcast the batch axes of operands and compute block by block, so that only one block of operands is copied.
+    """Broadcast the batch axes of operands, and compute at most `block_tiles` batch elements at a time to save memory.
 
     `tails` gives, for each operand, the number of axes that follow the batch axes; the default suits operands in
     registers and in shared memory.
@@ -186,7 +188,8 @@ def in_blocks(
     shapes = {name: value.shape[: value.ndim - tails[name]] for name, value in operands.items()}
     batch = common_batch(shapes)
     axes = batch or (1,)
-    # Broadcast operands are views with stride 0. Only the tiles of the current block are copied.
+    # Broadcast operands are views with stride 0, which need no memory. Each pass of the loop copies the operands of at
+    # most `block_tiles` batch elements.
     views = {
         name: np.broadcast_to(value, (*axes, *value.shape[len(shapes[name]) :])) for name, value in operands.items()
     }

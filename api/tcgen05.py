@@ -48,7 +48,8 @@ __all__ = ["placement_of", "shared_image", "tcgen05_mma", "tensor_image"]
 #: Smallest value of a shared-memory descriptor: bit 46 of every descriptor is 1. A smaller value of operand A is a
 #: tensor-memory address.
 _SMALLEST_DESCRIPTOR = 1 << 46
-#: Maximum number of memory images computed at once; a small number, since the tensor memory of a CTA has 256 KiB.
+#: Maximum number of memory images (batch elements) that are computed at once. The number is small, since an image of a
+#: CTA's tensor memory has 256 KiB.
 _BLOCK_IMAGES = 16
 
 
@@ -197,7 +198,7 @@ def tcgen05_mma(
 
 
 def tensor_image(opcode: Opcode, tmem: object) -> NDArray[np.uint32]:
-    """Check an image of tensor memory. Return the image with the CTA axis of a pair after the batch axes."""
+    """Check and return an image of tensor memory. For a CTA pair, move the axis of both CTAs behind the batch axes."""
     ctas = () if opcode.cta_group == 1 else (2,)
     is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
     if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(ctas)] != ctas:
@@ -207,7 +208,7 @@ def tensor_image(opcode: Opcode, tmem: object) -> NDArray[np.uint32]:
 
 
 def shared_image(opcode: Opcode, placement: Placement, smem: object) -> NDArray[np.uint8]:
-    """Check an image of shared memory. Return the image with the CTA axis of a pair after the batch axes."""
+    """Check and return an image of shared memory. For a CTA pair, move the axis of both CTAs behind the batch axes."""
     ctas = () if opcode.cta_group == 1 else (2,)
     shared = {name: where for name, where in (("a", placement.a), ("b", placement.b)) if isinstance(where, SharedMap)}
     image = check_image(smem, str(opcode), shared)
@@ -274,7 +275,7 @@ def placement_of(
     scales: dict[str, int | None],
     zero_column_mask: int | None,
 ) -> Placement:
-    """Return the index maps from operands to memory for given addresses and descriptors.
+    """Return, for each element of each operand, its position in memory, from the given addresses and descriptors.
 
     `operands` are the descriptors and addresses of `a`, `b`, `d`, and `e` for a sparse instruction; `scales` the
     addresses of `scale_a` and `scale_b`. The zero-column mask and the `OperandError` are those of :func:`tcgen05_mma`.
@@ -333,7 +334,7 @@ def _column_mask(value: int | None, opcode: Opcode, descriptor: InstructionDescr
 
 
 def _shared(name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, shift: int = 0) -> SharedMap:
-    """Return the index map of A or B to shared memory. Matrix B starts after the first `shift` columns in memory."""
+    """Return the position of each element of A or B in shared memory. B starts after the first `shift` columns."""
     shape, decoded = tile_shape(descriptor.instruction, name, opcode), decode_descriptor(value, "tcgen05")
     transposed = descriptor.transpose_a if name == "a" else descriptor.transpose_b
     atoms_of_32 = transposed and shape.fmt.name == "tf32"

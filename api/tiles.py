@@ -46,7 +46,7 @@ def _all_of(values: Sequence[_Value | None]) -> tuple[_Value, ...] | None:
 
 
 def _joined(of_batch: Sequence[tuple[StepFlags, ...] | None]) -> Iterator[StepFlags | None]:
-    """Yield the flags of undefined metadata in each step, for all matrices of a batch, concatenated over all tiles."""
+    """Yield, for each step, the flags of undefined metadata of all tiles in all matrices of a batch, concatenated."""
     batch = _all_of(of_batch)
     if batch is None:
         yield None
@@ -88,7 +88,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
         arrays["b"] = each_tile(to_registers(b, b_fragment(instruction)), 0)
     else:
         packed = to_shared_memory(instruction, {"b": b.swapaxes(1, 2)}, "none")
-        arrays["b"], descriptors = each_tile(packed["smem"], 0), (0, packed["b"])  # 0: A has no descriptor
+        arrays["b"], descriptors = each_tile(packed["smem"], 0), (0, packed["b"])  # 0: A is in registers
     product = execute(instruction, arch, HeldOperands(arrays, Immediates(), descriptors))
     codes = product.d.reshape(*tiles, m, n).swapaxes(1, 2)
     return replace(product, d=codes.reshape(1, down * m, across * n)[:, :rows, :columns])

@@ -64,7 +64,8 @@ def _on_warpgroup(instruction: Instruction, arch: str, operands: HeldOperands) -
     return Product(d, flags, cycles)
 
 
-#: Two functions for each back end: the first compiles the top-level module, the second executes an instruction on it.
+#: Key: name of a back end. Value: function that compiles its top-level module, and function that executes an
+#: instruction on this module.
 _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
     "warp": (warp_for, _on_warp),
     "warpgroup": (lambda arch: warpgroup(), _on_warpgroup),
@@ -72,7 +73,7 @@ _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
 
 
 def _flags(instruction: Instruction, operands: HeldOperands, illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
-    """Return one record for each panel (8 columns of B) from undefined-nibble flags of shape (cases, panels, m, 16)."""
+    """Return a record for each panel (8 columns of B) from flags of undefined nibbles, shape (cases, panels, m, 16)."""
     if not instruction.rule:
         return ()
     nibbles = unpack_nibbles(operands.arrays["e"], instruction, operands.immediates.sparsity_selector)

@@ -206,7 +206,7 @@ def mma_tiles(
     backend: str | Backend = "golden",
     metadata: str = "strict",
 ) -> Registers:
-    """Compute a product of several tiles by chains of ``mma`` along K, equal to repeated calls of :func:`mma`.
+    """Compute each tile of a product by consecutive ``mma`` along K. The result equals repeated calls of :func:`mma`.
 
     Back ends that model every architecture compute all tiles of a warp as one product; other back ends execute one
     instruction after the other. Shapes of the operands are not checked. The errors are those of :func:`mma`; the batch

@@ -188,7 +188,7 @@ def _joined(parts: list[NDArray]) -> NDArray:
 
 
 def _checked(instruction: Instruction, given: Immediates, a_in_registers: bool) -> Immediates:
-    """Check the immediate operands of a ``wgmma`` and return them, for a dense instruction with selector 0."""
+    """Check the immediate operands of a ``wgmma`` and return them; the selector of a dense instruction becomes 0."""
     selector = checked_selector(given.sparsity_selector, instruction) if instruction.sparse else 0
     if not isinstance(given.scale_d, (bool, np.bool_)):
         raise OperandError(f"scale_d of {instruction} must be True or False, not {shown(given.scale_d)}")

@@ -114,7 +114,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check_placing(options: argparse.Namespace) -> None:
-    """Raise an `Error` for an option that needs ``--place`` if that is not given, or that excludes ``--place``."""
+    """Raise an `Error` for an option that needs ``--place`` but is given without it, or that excludes ``--place``."""
     if not options.place:
         for name in ("for_frequency", "report"):
             if getattr(options, name) is not None:

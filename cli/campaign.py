@@ -231,7 +231,7 @@ class _Run:
         return shlex.join([*words, "--only", str(index)])
 
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
-        """Write a register file (``.npz``) that reproduces the mismatch of a shard; return the mismatch described."""
+        """Write a register file (``.npz``) that reproduces a shard's mismatch; return a description as JSON values."""
         path = (self.options.state or Path()) / f"campaign-{shard.seed}-shard-{shard.index}.npz"
         description: dict[str, Any] = {
             "shard": shard.index,

@@ -108,7 +108,7 @@ def _pairs(
 
 
 def _key(tensors: _Tensors, name: str) -> str | None:
-    """Return the name (with or without `.weight`) of a tensor in a file; None if the file has no such tensor."""
+    """Return the name of tensor `name` in a file, where `.weight` may be added or missing; None if it is not there."""
     names = (name, f"{name}.weight", name.removesuffix(".weight"))
     return next((one for one in names if one in tensors), None)
 

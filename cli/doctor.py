@@ -23,7 +23,7 @@ from .terminal import print_result
 
 __all__ = ["add_parser"]
 
-#: Purpose of each optional group of packages (extra).
+#: Key: optional group of packages (extra). Value: commands or features that need the packages of this group.
 _EXTRAS = {
     "tensors": "compress, compare, gemm: .safetensors files, bfloat16 and float8",
     "torch": "compress, compare, gemm: .pt files",
@@ -83,7 +83,7 @@ def _report() -> dict[str, Any]:
 
 
 def _group(extra: str) -> dict[str, Any]:
-    """Return which packages an extra requires, which of them are missing, and which command installs the extra."""
+    """Return all packages of an extra (optional group of packages), the missing ones, and the install command."""
     try:
         packages = requirements(extra)
     except BackendError as error:

@@ -244,7 +244,7 @@ def _operand_names(options: argparse.Namespace) -> list[str]:
 def _operands(
     options: argparse.Namespace, instruction: Instruction, name: str, tiles: Callable[[int], int]
 ) -> MatrixOperands:
-    """Return operands for ``tiles(n)`` chains of n instructions, read from files or drawn from distribution `name`."""
+    """Return operands of ``tiles(n)`` chains of n instructions along K, from files or from distribution `name`."""
     from ..synth.energy.operands import CHAIN, cut, drawn
 
     rng = np.random.default_rng(options.seed)

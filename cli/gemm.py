@@ -50,7 +50,7 @@ from .terminal import counted, print_result
 __all__ = ["add_parser"]
 
 _ROUNDED = ("f32", "f16", "bf16")
-#: Fields of a method of summation (`Way`) that have an option of the same name, and their defaults.
+#: Key: field of a method of summation (`Way`) that has an option of the same name. Value: default of the field.
 _WAY_WORDS = {field.name: field.default for field in fields(Way) if field.name not in ("instruction", "arch", "result")}
 #: Upper bound of M, N and K of random matrices.
 _MOST_RANDOM = 1 << 24
@@ -285,7 +285,8 @@ def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]
     """Return all options that affect the result, by name; only a product with equal options can be resumed."""
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
     values = {name: getattr(options, name) for name in (*names, *NUMERICS, "compare_dense", "alpha", "beta", "relu")}
-    # The folder of an unfinished product stores the method of summation as JSON.
+    # Convert the method of summation to JSON and back, to compare it with the JSON in the folder of an unfinished
+    # product.
     stored_way: dict[str, Any] = json.loads(json.dumps(asdict(way)))
     return {"version": __version__, **stored_way, **dict.fromkeys((*EPILOGUE_FILES, *SCALE_FILES)), **files, **values}
 

@@ -136,7 +136,7 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 
 def _numerics(options: argparse.Namespace) -> Numerics | None:
-    """Return the named instruction's numerics with the parameters that options change; None if they change none."""
+    """Return the named instruction's numerics with the parameters that options change; None without such an option."""
     text, arch = options.instruction, same_numerics(options.arch)
     return replaced_numerics(options, instruction_named(text, arch) if text else None, arch)
 

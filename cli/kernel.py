@@ -74,7 +74,8 @@ def _run(options: argparse.Namespace) -> int:
         )
     seconds = time.monotonic() - begun
     if options.output:
-        # Only arguments of the launch have buffers. Any other array is written as it was before the launch.
+        # An array that is an argument of the launch has a buffer with its contents after the launch. Any other array is
+        # written as it was before the launch.
         after = {id(array): content for array, content in run.buffers}
         write_tensors(options.output, {name: after.get(id(one), one) for name, one in launch.arrays.items()}, {})
     names = ("kernel", "ctas", "threads", "seconds", "instructions", "opcodes", "cycles", "loops", "findings", "exact")

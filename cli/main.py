@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit status is 0 if all results agree, 1 for a mismatch, 2 for bad input or output that cannot be written, 70
     for a defect of this program, 130 if interrupted, and 141 if the reader of standard output closed the pipe.
     """
-    if sys.stderr is None:  # closed: messages would go to standard output, or to the next opened file
+    if sys.stderr is None:  # standard error is closed: messages would go to standard output or the next opened file
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is None:  # do not run: the next opened file would get descriptor 1, and output would overwrite it
         print("sptc: standard output is closed", file=sys.stderr)

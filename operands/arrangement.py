@@ -33,7 +33,7 @@ class Arrangement:
     sparsity_selector: int
     #: Key: name of an operand. Value: matrix descriptor of A or B, or tensor-memory address of another operand.
     addresses: dict[str, int]
-    placement: Placement  #: Index maps from the operands to tensor memory and shared memory
+    placement: Placement  #: Position of each operand element in tensor memory or shared memory
 
     @property
     def _descriptor(self) -> InstructionDescriptor:
@@ -75,7 +75,8 @@ class Arrangement:
             for copy in where.copies:
                 flat[:, (where.lanes + copy) * COLUMNS + where.columns] = share
             return
-        for low_bit in np.unique(where.low_bits):  # no two elements at the same bit position share a word
+        # Elements with the same lowest bit are in different words, so a single assignment can write all of them.
+        for low_bit in np.unique(where.low_bits):
             there = np.s_[:] if (where.low_bits == low_bit).all() else where.low_bits == low_bit
             words = (share[:, there].astype(np.uint32) & elements) << np.uint32(low_bit)
             for copy in where.copies:

@@ -21,14 +21,14 @@ __all__ = ["Placement", "gather", "gather_tensor", "scatter_tensor", "shift_rows
 class Placement:
     """Index maps: the position of each operand element of one ``tcgen05.mma`` in the memory of a CTA."""
 
-    d: TensorMap  #: Map of D, shape (rows of a CTA, n)
-    a: TensorMap | SharedMap  #: Map of stored A, shape (rows of a CTA, stored K)
-    b: SharedMap  #: Map of B, shape (columns of a CTA, K)
-    e: TensorMap | None = None  #: Map of the metadata nibbles, shape (rows of a CTA, chunks), or None if dense
-    #: Maps of block scales of A, shape (rows of a CTA, scales), and of B, shape (n, scales).
+    d: TensorMap  #: Positions of the elements of D, shape (rows of a CTA, n)
+    a: TensorMap | SharedMap  #: Positions of the stored elements of A, shape (rows of a CTA, stored K)
+    b: SharedMap  #: Positions of the elements of B, shape (columns of a CTA, K)
+    e: TensorMap | None = None  #: Positions of the metadata nibbles, shape (rows of a CTA, chunks); None if dense
+    #: Positions of the block scales of A, shape (rows of a CTA, scales), and of B, shape (n, scales).
     scale_a: TensorMap | None = None
     scale_b: TensorMap | None = None
-    zero_columns: NDArray[np.bool_] | None = None  #: Mask of the columns of B that are set to zero, shape (n,)
+    zero_columns: NDArray[np.bool_] | None = None  #: Whether each column of B is set to zero, shape (n,)
 
 
 def _positions(where: TensorMap, copy: int = 0) -> NDArray[np.intp]:

@@ -24,7 +24,8 @@ Arrays = dict[str, NDArray[Any]]
 _AXES = {"A": 2, "B": 2, "C": 2, "D": 2, "E": 1, "scale_a": 1, "scale_b": 1}
 _IMAGES = {"tmem": 2, "smem": 1, "D": 2}
 _CAPITALS = {"a": "A", "b": "B", "c": "C", "d": "D", "e": "E"}
-#: Arguments of ``wgmma`` that a register file (``.npz``) stores as one array for A and B, with their default values.
+#: Key: name of an array of a register file (``.npz``) that stores two arguments of ``wgmma``: one for A, such as
+#: ``imm_scale_a``, and one for B. Value: default of both arguments.
 _PAIRS = {"imm_scale": 1, "imm_trans": 0}
 #: Names of all arrays that are read from a file. Arrays with other names are ignored.
 KEYS = frozenset(

@@ -228,7 +228,7 @@ class CoreConfig:
 
     @property
     def warp_blocks(self) -> int:
-        """Number of blocks of rows x columns outputs in 16 x 8 outputs of a warp. A step takes one cycle per block."""
+        """Number of blocks (rows x columns outputs) in 16 x 8 outputs of an ``mma``. A step takes a cycle per block."""
         return (WARP_ROWS // self.rows) * (WARP_COLUMNS // self.columns)
 
     @property
@@ -355,7 +355,7 @@ PRESETS: dict[str, CoreConfig] = {
     )
 }
 
-#: Name of the datapath that executes the instructions of each architecture.
+#: Key: architecture. Value: name of the preset datapath that executes the instructions of this architecture.
 PRESET_OF_ARCHITECTURE = {
     "sm_80": "ampere",
     "sm_86": "ampere",

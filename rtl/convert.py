@@ -33,7 +33,8 @@ _FIELDS = re.compile(
 )
 #: Maximum number of input bits of a top module. Amaranth numbers input bits with 16 bits, and reserves some numbers.
 _MOST_INPUT_BITS = (1 << 16) - 64
-#: Type of the cell at each port of a component in :class:`_Surroundings`.
+#: Type of the placeholder cells in :class:`_Surroundings`, one for each port of the component. :func:`_with_ports`
+#: replaces these cells by ports of the top module.
 _PORT = "sptc_port"
 
 

@@ -19,7 +19,7 @@ __all__ = ["Core", "tile_layout", "tile_result_layout"]
 
 
 def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
-    """Return the layout of a core's input: one step of K for a tile of rows x columns outputs."""
+    """Return the layout of a core's input: the operands of one step along K, for a tile of rows x columns outputs."""
     outputs = config.rows * config.columns
     metadata = "Metadata nibbles of each row: nibble c, counted from the lowest bits, belongs to chunk c. "
     metadata = f"{metadata}Ignored in dense steps." if config.sparse else "Ignored: this datapath has no metadata."

@@ -75,7 +75,7 @@ def module_name(config: CoreConfig, top: str) -> str:
 
 
 def unit_instance(name: str) -> type[Unit]:
-    """Return a class whose units are instances of one shared module. Each unit of class `Unit` has its own module."""
+    """Return a class of units that are instances of one shared module. Units of class `Unit` have a module each."""
 
     class UnitInstance(Unit):
         def elaborate(self, platform: object) -> Module:

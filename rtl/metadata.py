@@ -79,7 +79,7 @@ class NibbleDecoder(wiring.Component):
             self.select0.eq(_one_hot(self.index0) & reach0),
             self.select1.eq(_one_hot(self.index1) & reach1),
         ]
-        # Nibbles, grouped by the set of metadata rules under which they are legal.
+        # Key: a set of metadata rules. Value: the nibbles that are legal under exactly these rules.
         groups: dict[tuple[RuleCode, ...], list[int]] = {}
         for nibble in range(1 << len(n)):
             rules = tuple(code for code in RuleCode if nibble in isa.RULES[code.name.lower()].legal)

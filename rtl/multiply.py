@@ -215,7 +215,7 @@ class MultiplyStage(wiring.Component):
         return tree
 
     def _dropped_bits(self) -> Value:
-        """Return the largest F of all float formats minus F (number of bits kept in alignment) of the step's format."""
+        """Return the largest F of float formats minus F of the step's format (F: number of bits alignment keeps)."""
         bits: Value = Const(0)
         for element in self.widths.floats:
             if dropped := self.widths.grid_bits - kept_bits(self.config, element):

@@ -22,7 +22,8 @@ _DROPPED_E8M13_BITS = 10
 _HALF_PLACE = _F32.fraction_bits - _F16.fraction_bits
 #: Cuts (positions of pipeline registers) in the round stage.
 _CUTS = ("reduce", "count", "normalise")
-#: Ports for special values (NaN, infinities) that replace the rounded sum, with their documentation.
+#: Key: name of a port that replaces the rounded sum by a special value (NaN, infinity). Value: documentation of the
+#: port.
 SPECIAL_VALUES = {
     "nan": "The result is NaN.",
     "positive_inf": "The result is Inf, or NaN if negative_inf is also set.",
@@ -36,7 +37,7 @@ _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 class ResultCode(enum.Enum, shape=2):
     """Code in the control word for the result format and rounding of a step."""
 
-    F32 = 0  #: truncation to f32
+    F32 = 0  #: f32, rounded by truncation
     E8M13 = 1  #: f32 with 13 fraction bits, rounded by truncation
     F16 = 2  #: f16, rounded to nearest even
     S32 = 3  #: 32-bit integer, which wraps or is clamped

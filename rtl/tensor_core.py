@@ -68,7 +68,8 @@ class TensorCore(wiring.Component):
         #     begins    mma               panel               mma
         #     left      0      7 ... 5    4        3 ... 1    0
         paces = self.registers.of_mma
-        # Index into the array `pace`: bit 0 is `sparse`, and bit 1 is `long` (A takes four registers per lane).
+        # Cycles until the next `mma` can begin, less one, for each kind of `mma`. Bit 0 of the index is `sparse`, and
+        # bit 1 is `long` (A takes four registers per lane).
         pace = Array(Const(paces[sparse, long] - 1) for long in (False, True) for sparse in (False, True))
         left = Signal(range(max(paces.values())))
         from_registers = ~self.panel_waits & ~self.panel.valid

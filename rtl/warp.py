@@ -33,7 +33,7 @@ ROWS, COLUMNS = WARP_ROWS, WARP_COLUMNS
 LANES, REGISTERS, CHUNKS = 32, 4, 16
 #: Width in bits of a register, and of a word of tensor memory.
 WORD_BITS = 32
-#: Layout of one register in each of 32 lanes.
+#: Layout of one register of a warp: a 32-bit word for each of the 32 lanes.
 REGISTER = data.ArrayLayout(WORD_BITS, LANES)
 #: Layout of 16 rows of A, or of the accumulators of 16 rows and eight columns: four registers in each of 32 lanes.
 #: Accumulators of f16 use the first two registers.
@@ -41,7 +41,8 @@ FRAGMENT = data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
 #: Tag that accompanies a block of outputs through the core (array of units): properties of the instruction that are
 #: needed again when the results are collected.
 _TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
-#: Stored results of all outputs in row-major order: result words, and flags for integer sums beyond 32 bits.
+#: Type of the stored results of all outputs in row-major order: a list of result words, and a list of flags, one for
+#: each output, that are set if an integer sum exceeds 32 bits.
 _Outputs = tuple[list[Signal], list[Signal]]
 
 

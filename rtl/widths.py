@@ -163,7 +163,7 @@ class Widths:
 
     @property
     def c_excess_bits(self) -> int:
-        """Number of bits by which an accumulator can exceed ``2**(E + 1)`` if the largest exponent E excludes it.
+        """Number of bits above ``2**(E + 1)`` that an accumulator needs if it is left out of the largest exponent E.
 
         E is then the exponent of a scaled group, and the exponent of a product in this group is at most E + 4.
         """

@@ -23,7 +23,7 @@ def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def packs_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text with one line per conformance pack, the wrong models that packs do not distinguish, and totals."""
+    """Return a text: one line per conformance pack, the wrong models that the pack does not reveal, and totals."""
     lines = []
     for row in rows:
         lines.append(

@@ -116,7 +116,7 @@ def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> Ex
             }
             notes += [f"{name}: fits" for name, wrong in verdicts.items() if not wrong]
         lines = [f"{name}: {problem}" for name, wrong in verdicts.items() for problem in wrong]
-        if all(verdicts.values()):  # operand or major order may be unknown, so one valid combination is enough
+        if all(verdicts.values()):  # none of the possible operands and major orders fits
             problems = lines
         else:
             notes += lines

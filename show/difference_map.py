@@ -12,9 +12,9 @@ from ..infra.figures import drawn, sheet
 
 __all__ = ["DifferenceMap"]
 
-#: Maximum numbers of rows and columns of cells: in a map that is text, and in a map that is a picture.
+#: Maximum number of rows of cells and of columns of cells, first for a map as text, then for a map as a picture.
 _TEXT, _PICTURE = (32, 64), (64, 64)
-#: Letters for a cell in which no output differs, some outputs, at least half of the outputs, or all outputs differ.
+#: Letters for the levels of a cell: no output of the cell differs, some differ, at least half differ, or all differ.
 _LETTERS = ".-+#"
 _COLOURS = ("#eef3f7", "#f6c48f", "#e8833a", "#b3261e")
 _MEANINGS = ("none differs", "some differ", "at least half differ", "all differ")

@@ -31,8 +31,9 @@ class _Row:
     name: str
     shapes: str
     types: str
-    #: Instructions of the table row, which have the same architectures and sparsity. A ``tcgen05`` instruction has its
-    #: opcode with it, and is listed with only one M and N, because the evidence does not depend on M and N.
+    #: Pairs of opcode (None unless ``tcgen05``) and instruction: all instructions of the table row, which have the same
+    #: architectures and sparsity. A ``tcgen05`` instruction is listed with only one M and N, because the evidence does
+    #: not depend on M and N.
     instructions: tuple[tuple[Opcode | None, Instruction], ...]
     spelled: tuple[str, ...]  #: Names of the instructions in PTX syntax
 
@@ -64,7 +65,7 @@ def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]
 
 
 def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: str) -> dict[str, str]:
-    """Return the evidence for instructions as text by architecture; `absent` if an architecture has none of them."""
+    """Return, for each architecture, the evidence for these instructions as text; `absent` if it has none of them."""
     cells = {}
     for arch in ARCHITECTURES:
         counts = Counter(evidence(i, arch, opcode=opcode) for opcode, i in instructions if arch in i.architectures)

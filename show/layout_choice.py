@@ -65,7 +65,7 @@ class Choice:
 
 
 def by_word(place: OperandPlacement, chosen: NDArray[np.bool_]) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
-    """Return (lowest bit, row, column) of the chosen elements by lane and word, lowest bits first."""
+    """Return, for each lane and word, a list with lowest bit, row and column of each chosen element, sorted."""
     words: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for row, column in np.argwhere(chosen).tolist():
         at = row, column

@@ -273,12 +273,12 @@ def tiles_as_svg(title: str, places: tuple[OperandPlacement, ...]) -> bytes:
 
 
 def _lines(units: dict[int, tuple[str, int]]) -> list[int]:
-    """Return the first lines of shared memory that contain a part of the tile."""
+    """Return indices of 128-byte lines of shared memory: the first lines that contain a part of the tile."""
     return sorted({unit * UNIT_BYTES // _LINE for unit in units})[:_MOST_LINES]
 
 
 def _units(place: OperandPlacement) -> dict[int, tuple[str, int]]:
-    """Return label and colour of each unit of 16 bytes that holds an element."""
+    """Return label and colour for each 16-byte unit that holds an element. Key: index of the unit in shared memory."""
     assert place.tile
     last = place.words + (place.low_bits + place.bits - 1) // 8
     rows, columns = np.indices(place.shape)

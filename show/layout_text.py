@@ -173,7 +173,7 @@ def _by_register(place: OperandPlacement) -> list[str]:
 
 
 def _one_register(place: OperandPlacement) -> list[str]:
-    """Format the lanes that hold metadata or block scales, with bits, row, and chunks or blocks."""
+    """Format metadata or block scales: for each lane, ranges of bits, with the row and the chunks or blocks in them."""
     words = by_word(place, place.lanes < WARP_LANES)
     cells = []
     for lane in sorted({lane for lane, _ in words}):

@@ -44,7 +44,7 @@ def _lone() -> Iterator[tuple[int, str, str]]:
 
 @lru_cache(maxsize=1)
 def _users() -> dict[tuple[str, str], list[Instruction]]:
-    """Return the sparse instructions by metadata rule and granularity."""
+    """Return, for each pair of names of a metadata rule and a granularity, the sparse instructions that have both."""
     groups: dict[tuple[str, str], list[Instruction]] = {}
     of_tcgen05 = (next(instructions_of(opcode)) for opcode in every_opcode())
     for i in [*every_instruction(), *of_tcgen05]:

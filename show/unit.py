@@ -19,12 +19,13 @@ from ..rtl.widths import Widths
 __all__ = ["HEADS", "Stages", "UnitDrawing", "name_of"]
 
 _WIDTH = 1000
-#: Left edge and width of the column of each stage, by stage title.
+#: Key: title of a stage. Value: left edge and width, in pixels, of the column in which the stage is drawn.
 HEADS: dict[str, tuple[float, float]] = {
     "operands": (14, 90), "select": (136, 112), "multiply": (304, 136), "align": (486, 136), "reduce": (666, 100),
     "round": (806, 104), "result": (936, 52),
 }  # fmt: skip
-#: Horizontal position of each pipeline register, by cut. The register of ``align`` is inside the box of the sum.
+#: Key: cut (position of a pipeline register in the datapath). Value: horizontal position in the drawing, in pixels. The
+#: register of ``align`` is inside the box of the sum.
 _CUT_PLACES = {
     "select": 276, "product": 424, "multiply": 462, "align": 680, "tree": 750, "reduce": 788, "count": 836,
     "normalise": 874, "round": 924,
@@ -77,7 +78,7 @@ class UnitDrawing(Stages):
 
     def __init__(self, config: CoreConfig, theme: Theme) -> None:
         self.config, self.widths = config, Widths(config)
-        #: Slots of the unit, in groups of neighbouring slots with identical hardware.
+        #: Product slots of the unit, as lists of neighbouring slots with identical hardware.
         self.lanes = [[*slots] for _, slots in groupby(self.widths.slots, key=_hardware)]
         rows = len(self.lanes) + 1 + bool(self.widths.groups) + self.widths.floating
         bottom = _place(rows) - _GAP

@@ -118,7 +118,7 @@ class CarrySaveTree(wiring.Component):
         return words[0]
 
     def _registered(self, m: Module, values: list[Value]) -> list[Value]:
-        """Return values delayed by one pipeline register."""
+        """Return the values, each delayed by a pipeline register. Constants need no register."""
         return [
             value if isinstance(value, Const) else delayed(m, value, 1, self.enable, "register") for value in values
         ]

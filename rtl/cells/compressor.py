@@ -11,7 +11,8 @@ def compress(m: Module, columns: list[list[Value]]) -> tuple[Value, Value]:
     A column contains the bits of one weight, and the first column has the lowest weight. The sum of the two words is
     the sum of the columns, modulo ``2**len(columns)``.
     """
-    # A full adder turns three bits into two, so the maximum column heights between levels are 2, 3, 4, 6, 9, 13, ...
+    # A full adder turns three bits of a column into two. One level of adders can therefore reduce the maximum height of
+    # the columns from 3 bits to 2, from 4 to 3, from 6 to 4, from 9 to 6, from 13 to 9, ...
     heights = [2]
     while heights[-1] < max(len(column) for column in columns):
         heights.append(heights[-1] * 3 // 2)
