@@ -148,7 +148,7 @@ def _largest(inputs: Values) -> Values:
 
 
 def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]:
-    """Return the alignment shifters to test: those of each kind of product slot, the accumulator, and groups."""
+    """Return the alignment shifters to test: those of product slots (one of each kind), accumulator and groups."""
     shifters = {}
     for slot in slots_of_each_kind(config):
         if slot.floats:

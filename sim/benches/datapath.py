@@ -39,8 +39,8 @@ def row_package(config: CoreConfig, arch: str) -> str:
         single_steps(config, arch),
         arch,
         {"STEP": row_step_layout(config), "RESULT": row_result_layout(config)},
-        # There is a byte order for each pair of `wide` (elements have 16 bits or more) and `sparse`, and a nibble order
-        # for each value of `wide`.
+        # `orders` has one byte order for each pair of `wide` (elements have 16 bits or more) and `sparse`;
+        # `nibble_order` has one nibble order for each value of `wide`.
         {"BYTES_OF_B": orders, "NIBBLES_OF_ROW": interface.nibble_order},
     )
 

@@ -160,7 +160,7 @@ def _warp_fields(
 
 
 def undefined_bits(instruction: Instruction, nibbles: NDArray[np.uint8] | None) -> int:
-    """Return the undefined-nibble flags of nibbles of shape (rows, chunks) as one integer with 16 bits for each row."""
+    """Return one integer with the undefined-nibble flags of `nibbles`, shape (rows, chunks): bit 16 * row + chunk."""
     if instruction.rule is None or nibbles is None:
         return 0
     undefined = ~np.isin(nibbles, sorted(instruction.rule.legal))

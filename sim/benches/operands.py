@@ -63,7 +63,7 @@ def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 
 
 def slots_of_each_kind(config: CoreConfig) -> list[Slot]:
-    """Return one slot for each distinct set of supported element formats; slot 0 supports all formats."""
+    """Return one product slot for each distinct set of element formats that a slot supports; slot 0 supports all."""
     last = {slot.elements: slot for slot in Widths(config).slots}
     return [Slot(config, 0), *(slot for elements, slot in last.items() if elements != config.elements)]
 
@@ -196,7 +196,7 @@ def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -
 
 
 def _container(unpack: FormattedUnpack, octets: NDArray[np.uint8], element: Element) -> tuple[NDArray, int, int]:
-    """Return the operand input as words, and the word index and bit position of the slot's container.
+    """Return operand bytes as words, and the word index and bit position of the container that the slot unpacks.
 
     Operand selection may reorder the bytes of B, which moves containers of at most eight bits.
     """
@@ -232,7 +232,7 @@ def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
 
 
 def _raw(element: Element, codes: NDArray, point: int) -> dict[str, NDArray]:
-    """Return the expected output fields of the unpacker; float significands have `point` fraction bits."""
+    """Return the unpacker's expected output fields for element codes; float significands have `point` fraction bits."""
     fmt = element.format
     if fmt.is_integer:
         values = decode_integer(codes, fmt).astype(np.int64)

@@ -68,7 +68,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
 
 
 def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """For each vector, draw the number of bits kept below the largest exponent, and that exponent's lower bound."""
+    """Draw for each vector how many bits alignment keeps below the largest exponent, and that exponent's minimum."""
     aligned, packed = config.alignment_bits, config.block_alignment_bits
     floors = [zero_exponent_for(aligned, half_result=one, floor=config.exponent_floor) for one in (False, True)]
     rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]

@@ -25,7 +25,7 @@ def start_clock(top: Any) -> None:
 def rare_meetings(
     rng: np.random.Generator, *, resets: bool, stalls_end: float = 0.05
 ) -> Callable[[Cycle], tuple[bool, bool, bool] | None]:
-    """Return a function that forces rare events: simultaneous transfers after a stall, and resets at item boundaries.
+    """Return a function that forces events: transfers on both streams after a stall, resets after items or results.
 
     A stall ends in each cycle with probability `stalls_end`, regardless of the pattern; small values give long stalls.
     """

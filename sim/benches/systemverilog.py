@@ -23,7 +23,7 @@ _PACKAGES = {"row": row_package, "warp": warp_package}
 
 
 def units_alike(top: str) -> str:
-    """Return a Verilator configuration that keeps the inputs of dot-product units, so that all units share a model."""
+    """Return a Verilator configuration that keeps all inputs of every dot-product unit, so that units share code."""
     ports = "".join(f'public_flat_rd -module "{unit_of(top)}" -var "{port}"\n' for port in ("step", "enable"))
     return f"`verilator_config\n{ports}"
 

@@ -230,6 +230,6 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
 
 
 def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[bool]:
-    """Yield for each cycle whether a random phase is active; a phase lasts `cycles` cycles on average."""
+    """Yield one flag per cycle, in phases of `cycles` cycles on average; `share` is the probability of a true phase."""
     while True:
         yield from [bool(rng.random() < share)] * int(rng.integers(1, 2 * cycles))

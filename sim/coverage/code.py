@@ -12,7 +12,7 @@ from ...infra.reading import opened, read_text
 __all__ = ["CodeCoverage"]
 
 _MAGIC = "# SystemC::Coverage-3"
-#: Descriptions of the kinds of code coverage points that were hit. The keys are Verilator's names of the kinds.
+#: For each kind of code coverage point (Verilator's name of the kind), a description of the points that were hit.
 _KINDS = {
     "line": "blocks of statements that ran",
     "branch": "branches that were taken",

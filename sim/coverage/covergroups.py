@@ -11,7 +11,8 @@ from .groups import Axis, Coverage, Group
 
 __all__ = ["Bin", "Covergroup", "Illegal", "Need", "Sampler", "bins_axis"]
 
-#: Illegal bins of a covergroup. Keys: reasons. Values: functions from bin indices along each axis to a mask.
+#: Illegal bins of a covergroup. For each reason (key), a function that gets the bin indices along each axis and returns
+#: the mask of the bins that are illegal for this reason.
 Illegal = Mapping[str, Callable[..., ArrayLike]]
 
 
@@ -44,22 +45,24 @@ class Covergroup:
     name: str  #: Name of the covergroup, unique within a datapath configuration
     meaning: str  #: Condition under which a bin of the covergroup is hit, in one or two sentences
     axes: tuple[Axis, ...]  #: Axes of the covergroup, whose cross product forms the bins
-    #: Function from sampled values to the bin index along each axis. Index arrays broadcast; each element is one hit.
+    #: Function from sampled values to one array of bin indices for each axis. These arrays are broadcast against each
+    #: other; then each combination of indices is one hit.
     sample: Callable[[Any], tuple[ArrayLike, ...]]
     iff: Callable[[Any], bool] = lambda values: True  #: Guard: whether sampled values count in this covergroup
     #: Function from sampled values to the mask of elements that count; the mask broadcasts with the bin indices.
     where: Callable[[Any], ArrayLike] | None = None
     #: Bins of the last axis, if one value can hit several of them; `sample` then returns no index along the last axis.
     bins: Sequence[Bin] = ()
-    #: For each row of bins along the last axis, the operations (format combinations) that the row stands for; or one
-    #: list for all rows. A bin of a row is illegal if it has a requirement that none of the row's operations meets.
+    #: For each row of bins (bins that differ only along the last axis), the operations (format combinations) that the
+    #: row stands for; or one list for all rows. A bin of a row is illegal if it has a requirement that none of the
+    #: row's operations meets.
     rows: Sequence[Sequence[Any]] = ()
     #: Illegal bins in addition to those from `rows`. If several reasons apply to a bin, the first reason counts. A hit
     #: of an illegal bin is reported as a contradiction.
     illegal: Illegal = field(default_factory=dict)
 
     def empty(self, configuration: str) -> Group:
-        """Return a new group that has the bins of this covergroup and no hits."""
+        """Return the bins of this covergroup with hit counts of zero; illegal bins are declared unreachable."""
         group = Group(configuration, self.name, self.meaning, self.axes)
         for reason, mask in self.illegal.items():
             group.declare_unreachable(mask(*np.ix_(*map(range, group.shape))), reason)

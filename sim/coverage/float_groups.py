@@ -236,7 +236,7 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
 
 @lru_cache(maxsize=1024)
 def _distances(exponents: range, others: tuple[int, ...], last: int) -> NDArray[np.bool_]:
-    """Return a mask of possible alignment shift distances of a term; the last bin is for all distances above `last`.
+    """Return the mask of distances by which alignment can shift a term; the last entry is for distances above `last`.
 
     `exponents` are those of the term, and `others` the lower bound e_zero of e_max and the exponents of other terms.
     """

@@ -99,7 +99,7 @@ class Operation:
 
     @property
     def zero_exponent(self) -> int:
-        """Lower bound e_zero of the largest exponent; fp8 steps have the same bound as steps of wider formats."""
+        """Lower bound e_zero of the exponent to which terms are aligned; fp8 steps have the bound of wider formats."""
         bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
         return zero_exponent_for(
             bits, half_result=self.result == "f16", grouped=self.grouped, floor=self.config.exponent_floor
@@ -120,7 +120,7 @@ class Operation:
 
     @cached_property
     def exponents(self) -> range:
-        """Exponent range of nonzero terms: sums of element and scale exponents; for groups, sums of scale exponents."""
+        """Range of the exponents of nonzero terms: products add element and scale exponents, groups only the latter."""
         formats = [*([] if self.grouped else [self.a.format, self.b.format]), *self.scale_formats]
         return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
 
@@ -145,14 +145,14 @@ class Operation:
 
     @property
     def last_aligned_bits(self) -> tuple[int, int]:
-        """Exponents of the lowest bits that alignment keeps of a term or of the accumulator if all others are zero."""
+        """Exponents of the lowest bits that alignment keeps if only one term, or only the accumulator, is nonzero."""
         lowest = self.exponents[0], self.accumulator_exponents[0]
         term, c = (max(exponent, self.zero_exponent) - self.alignment_bits for exponent in lowest)
         return max(self.last_bits[0], term), max(self.last_bits[1], c)
 
     @property
     def last_sum_bit(self) -> int:
-        """Exponent of the lowest possible bit of the exact sum, relative to the smallest nonzero result."""
+        """Exponent of the lowest possible bit of the exact sum, minus the exponent of the smallest nonzero result."""
         return min(self.last_aligned_bits) - self.last_result_bit
 
     @property
@@ -199,7 +199,7 @@ def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
 
 
 def split(operations: Iterable[Operation], key: Callable[[Operation], _Key]) -> dict[_Key, list[Operation]]:
-    """Group operations by the value of the function `key`, in the order in which values and operations first occur."""
+    """Return a list of operations for each value of `key`, in the order in which values and operations first occur."""
     parts: dict[_Key, list[Operation]] = {}
     for operation in operations:
         parts.setdefault(key(operation), []).append(operation)
@@ -322,7 +322,7 @@ class StepReader:
         )
 
     def _column(self, steps: NDArray[np.uint32], *, wide: bool, sparse: bool) -> NDArray[np.uint8]:
-        """Return the bytes of B in the order of the matrix column; in a dense step, the second half is zero."""
+        """Return each step's bytes of B in the order of the column of B; in dense steps, the second half is zero."""
         inputs = self._bytes(steps, self._words.b)
         if not self.config.sparse:
             return inputs

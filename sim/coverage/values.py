@@ -30,7 +30,7 @@ class StepValues:
 
 
 class OperationValues(StepValues):
-    """Sampled values of steps with a combination of formats that some instruction has, for both floats and integers."""
+    """Sampled values, for float and integer steps alike, of steps whose format combination some instruction uses."""
 
     def __init__(self, operation: Operation, operands: Operands, control: Control) -> None:
         super().__init__(control, operands.nibbles)
@@ -123,7 +123,8 @@ class FloatValues(OperationValues):
         self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
         # mask of steps in which some term or the accumulator is neither zero nor Inf nor NaN
         self.nonzero = trace.participates.any(axis=0) | trace.c_participates
-        # significands of the products that have the largest exponent; NaN for all other products and for groups
+        # for each product that has the largest exponent of its step, its significand; NaN for other products and for
+        # groups
         significands = np.abs(trace.aligned) * 2.0**-operation.alignment_bits
         self.e_max_significands = np.where(self.sets_e_max & (not operation.grouped), significands, np.nan)
         self.truncated, self.c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated
@@ -159,13 +160,14 @@ class FloatValues(OperationValues):
 
     @cached_property
     def unselected_b(self) -> tuple[Mask, Mask]:
-        """Two masks of steps: B has an unselected NaN, or an unselected Inf. In both, no used operand is NaN or Inf."""
+        """Masks of steps in which B has an unselected NaN, or an unselected Inf, and no used operand is NaN or Inf."""
         element, visible, classes = self.operation.b, self.ordinary, None
         if self.control.sparse and self.operation.has("b", "NaN"):
             classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes
         if classes is None:
             return np.zeros_like(visible), np.zeros_like(visible)
-        # Exclude steps in which a nibble combines halves of two tf32 elements, which are then both partly selected.
+        # Exclude steps in which a nibble selects halves of two tf32 elements of B: both elements are then partly
+        # selected, so that neither counts as unselected.
         if element.container_bits == FORMATS["tf32"].container_bits:
             visible = visible & np.isin(self.nibbles, WHOLE_ELEMENT_NIBBLES).all(axis=1)
         return visible & np.isnan(classes).any(axis=1), visible & np.isinf(classes).any(axis=1)
@@ -214,7 +216,7 @@ class Specials:
 
 
 class Rounding:
-    """Rounding events of steps with a nonzero sum and no special value; all arrays have shape (sums,).
+    """Rounding events of steps with a nonzero sum and no special value; each array has one entry per such step.
 
     A sum that overflows before rounding counts as `overflow`, neither as `normal` nor as `subnormal`. A sum that is
     rounded to f16 is split in units of the last place into an integer `below` and a fraction `rest`, and is rounded

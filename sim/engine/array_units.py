@@ -96,7 +96,8 @@ class TopModel(CompiledModel):
     """Model of a top module. The library `units` has the dot-product units; if it is None, `library` has them."""
 
     def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
-        functions = (ctypes.c_void_p * len(_FUNCTIONS))()  # null pointers: there is no separate library
+        # the pointers stay null if no separate library has the dot-product units
+        functions = (ctypes.c_void_p * len(_FUNCTIONS))()
         if units:
             loaded = load_library(units)
             functions[:] = [ctypes.cast(getattr(loaded, f"units_{name}"), ctypes.c_void_p).value for name in _FUNCTIONS]
@@ -167,7 +168,7 @@ class CompiledTop(Generic[_Model]):
             compile_library(text, self.top, self._sources, library, optimisation=_STAND_IN_OPTIMISATION)
 
     def _model(self, steps: Mapping[int, int]) -> _Model:
-        """Return a model with the fastest unit library; `steps` is the number of steps for each control word."""
+        """Return the model with the fastest unit library for a run with `steps[word]` steps of each control word."""
         path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
         if path not in self._models:
             self._models[path] = self._create(self._library, path)

@@ -48,7 +48,8 @@ class CycleBits(IntFlag):
     RESET = 1 << 8  #: Reset the design
     MEET = 1 << 9  #: If a result was stalled in the last cycle: offer every input and accept every result in this cycle
     MEET_RESET = 1 << 10  #: If the last cycle had a transfer or a valid result: reset the design in this cycle
-    #: Offer the ``mma`` to the tensor core whose number is in the bits from ARRAY on, even if this tensor core is full.
+    #: Offer the ``mma`` to one tensor core even if this tensor core is full. The event bits from ARRAY upwards contain
+    #: the number of the tensor core.
     BLIND = 1 << 11
     ARRAY = 1 << 12  #: Lowest of the bits that contain the tensor core number for the event BLIND
 
@@ -63,7 +64,7 @@ def members(kind: type, *names: str) -> list[tuple[str, type]]:
 
 
 class CompiledModel:
-    """Model that a C++ driver creates; the function ``create`` of the driver gets the arguments `create`."""
+    """Model that a C++ driver creates; the arguments `create` are passed to the driver's C++ function ``create``."""
 
     #: `prefix`: prefix of the driver's function names. `arguments`: types of all arguments of ``run`` but the handle.
     prefix: ClassVar[str]

@@ -35,8 +35,9 @@ def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) 
     narrow, integer, c = (instruction.a, instruction.b), instruction.a.is_integer, operands.c
     wide = [FORMATS[fmt.name.replace("4", "8") if integer else "f16"] for fmt in narrow]
     part = replace(instruction, a=wide[0], b=wide[1], k=instruction.k // 2, satfinite=False)
-    # For fp8, each of the two f16 instructions takes alternate chunks. A sparse chunk has two stored elements of A and
-    # four rows of B; a dense chunk has two elements of A and two rows of B.
+    # For fp8, the first of two f16 instructions takes the even chunks along K, and the second takes the odd chunks. A
+    # sparse chunk has two stored elements of A and four rows of B; a dense chunk has two elements of A and two rows of
+    # B.
     lengths = (1, 1) if integer else (2, 4 if instruction.sparse else 2)
     d = np.zeros_like(c)
     for odd in (0, 1):

@@ -27,7 +27,7 @@ _WRITTEN = b"".join(
 
 
 def recipe() -> str:
-    """Return the hash of the code generators and Yosys' version, as part of a specialised library's cache key."""
+    """Return a part of a specialised library's cache key: the hash of the code generators, and Yosys' version."""
     return hashlib.sha256(_WRITTEN).hexdigest() + yosys_version()
 
 
@@ -62,7 +62,7 @@ class Libraries:
         return self._paths[None]
 
     def of(self, steps: Mapping[int, int]) -> Path:
-        """Return the path of the fastest library; `steps` is the number of steps for each control word.
+        """Return the path of the fastest library for a run, which has `steps[word]` steps with each control word.
 
         The library is specialised if there is only one control word, and either the specialised library is cached or at
         least :data:`WORTH` steps with this control word have been requested so far.

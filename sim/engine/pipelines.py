@@ -83,7 +83,7 @@ def in_order(cells: Mapping[str, Any]) -> list[str]:
 
 
 def _bits(cell: Mapping[str, Any], direction: str) -> set[int]:
-    """Return the nets that are connected to the inputs or outputs of a cell, without constants."""
+    """Return the nets at all inputs of a cell, or at all its outputs, as `direction` states; constants are left out."""
     return {
         bit
         for port, bits in cell["connections"].items()

@@ -43,9 +43,11 @@ class RowInterface:
     #: Codes of the enumeration fields of the control word. Keys: name of the field, then name of the code.
     codes: dict[str, dict[str, int]]
     dense_nibble: int  #: Metadata nibble of every chunk in a dense step
-    #: Byte order of B from :func:`~sptc.rtl.order.byte_order`, indexed by `wide`, then by `sparse`.
+    #: For each byte at the B input of a unit, its source byte in the column of B, as :func:`~sptc.rtl.order.byte_order`
+    #: returns them; indexed by `wide`, then by `sparse`.
     byte_order: list[list[list[int | None]]]
-    nibble_order: list[list[int]]  #: Nibble order from :func:`~sptc.rtl.order.nibble_order`, indexed by `wide`
+    #: For each nibble decoder, the chunk whose nibble it decodes (:func:`~sptc.rtl.order.nibble_order`); index: `wide`
+    nibble_order: list[list[int]]
 
 
 @lru_cache(maxsize=64)

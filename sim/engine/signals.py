@@ -16,7 +16,7 @@ from .python_simulator import PERIOD
 __all__ = ["Signals", "WatchedRow"]
 
 _T = TypeVar("_T")
-#: Number of outer VCD scopes that contain the row; component names omit these scopes.
+#: Number of VCD scopes that enclose the row. The names of these scopes are not part of component names.
 _OUTER = 2
 _FEMTOSECONDS = round(PERIOD * 1e15)
 

@@ -99,7 +99,7 @@ class _Writer:
         return self._name(" | ".join(parts)) if len(parts) > 1 else parts[0]
 
     def _run(self, bits: Sequence[Bit], place: int) -> int:
-        """Return the number of bits from index `place` on that are also adjacent in a single limb of a source word."""
+        """Return how many bits from index `place` on are also adjacent bits of one limb of one source word."""
         word, first = self.places[bits[place]]
         length = 1
         while (
@@ -196,8 +196,8 @@ class _Writer:
             total = f"{a} {'-' if subtract else '+'} {b}{before}"
             if number + 1 < len(one):
                 total = self._name(total)
-                # An incoming carry also causes an outgoing carry if total == a, and an incoming borrow also causes an
-                # outgoing borrow if a == b.
+                # Without an incoming carry or borrow, a sum carries out if total < a, and a difference borrows if a <
+                # b. With an incoming carry or borrow, total == a or a == b also causes an outgoing one.
                 against = f"{a} < {b}" if subtract else f"{total} < {a}"
                 if carry is not None:
                     equal = f"{a} == {b}" if subtract else f"{total} == {a}"

@@ -30,7 +30,7 @@ def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
 class StepWords:
     """Positions of the fields in the 32-bit words of a step, and of the overflow bit in a result word."""
 
-    #: For each field, its slice of the 32-bit words of a step.
+    #: For each field of a step, the slice of the step's 32-bit words that contains the field.
     a: slice
     b: slice
     metadata: slice
@@ -59,7 +59,7 @@ class Steps:
 
     @classmethod
     def of_words(cls, steps: NDArray[np.uint32], words: StepWords) -> "Steps":
-        """Return given steps, shape (steps, words), as one tile with one column, in which each step is a row."""
+        """Return input words, shape (steps, words), as the steps of one tile with one column and a row per step."""
         return cls(np.ascontiguousarray(steps)[None], np.zeros((1, 1, words.total), np.uint32), words)
 
     @property
@@ -166,7 +166,7 @@ def steps_of(
 
 
 def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.intp]:
-    """Return, for each group of 16 products, the index of its block scale; with 8-bit elements, one index per step."""
+    """Return the block scale index of each group of 16 products in a step; for 8-bit elements, of the whole step."""
     assert instruction.span
     per_byte = _BYTE // instruction.container_bits
     groups = step_bytes * per_byte // BLOCK_GROUP if instruction.container_bits == 4 else 1
@@ -175,7 +175,7 @@ def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.
 
 
 def _in_order(values: NDArray[np.uint8], order: Sequence[int | None]) -> NDArray[np.uint8]:
-    """Reorder bytes or nibbles; a position without a source, or with a source beyond the end of the input, is zero."""
+    """Reorder bytes or nibbles: output i is input `order[i]`, or zero if `order[i]` is None or too large."""
     missing = values.shape[-1]
     padded = np.concatenate([values, np.zeros((*values.shape[:-1], 1), np.uint8)], axis=-1)
     return np.take(padded, [missing if source is None else min(source, missing) for source in order], axis=-1)

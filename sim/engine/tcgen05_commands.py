@@ -27,7 +27,7 @@ _SELECTORS = 2
 #: Operands that are always in tensor memory. Keys: name of the command field without ``_column``. Values: name of the
 #: operand in the argument `operands` of :func:`cta_command`.
 _COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
-#: Smallest value of a shared-memory descriptor. A smaller value of operand `a` is an address in tensor memory.
+#: Smallest value of operand `a` that is a shared-memory descriptor; a smaller value is an address in tensor memory.
 _SMALLEST_DESCRIPTOR = 1 << 46
 
 

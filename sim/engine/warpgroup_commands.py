@@ -54,7 +54,8 @@ class Command:
 class Completion:
     """Results and cycle numbers of one warpgroup command or one ``mma`` instruction."""
 
-    #: `taken`: cycle in which the command was accepted. `done`: cycle of its last result, -1 for a commit or a wait.
+    #: `taken`: cycle in which the command or instruction was accepted. `done`: cycle in which its last result was
+    #: delivered, -1 for a commit or a wait.
     taken: int
     done: int
     #: Registers with the results D, shape (128, registers); for ``mma``, shape (32, registers).

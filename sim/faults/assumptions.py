@@ -155,7 +155,7 @@ def _read_by_array(config: CoreConfig, item: Any, result: Any, valid: Value) -> 
     control, long = item.control, item.long
     sparse, half, wide = control.sparse, control.result == ResultCode.F16, is_wide(config, control.a)
     scaled = control.scale != ScaleCode.NONE
-    # For each register of a lane, the condition under which the array reads the register.
+    # For each operand, one entry per register of a lane: the condition under which the array reads the register.
     registers = {
         "a": (Const(1), Const(1), long, long),
         "b": (Const(1), sparse | long, sparse & long, sparse & long),
@@ -164,7 +164,8 @@ def _read_by_array(config: CoreConfig, item: Any, result: Any, valid: Value) -> 
     selector = item.sparsity_selector & Cat(sparse & (wide | ~long), sparse & wide & ~long)
     copies: list[Any] = [result.sparsity_selector.eq(Mux(valid, selector, 0))]
     for lane, (to, of) in enumerate(zip(result.e, item.e, strict=True)):
-        # In each quad (four neighbouring lanes), one lane, two lanes or all four lanes provide metadata.
+        # In each quad (four neighbouring lanes), one lane, two lanes or all four lanes provide metadata, depending on
+        # the instruction. `one` and `two`: whether this lane provides metadata if one lane or two lanes of a quad do.
         one, two = selector == lane % 4, selector[0] == lane // 2 % 2
         used = Mux(long, ~wide | two, Mux(wide, one, two))
         copies.append(to.eq(Mux(valid & sparse & used, of, 0)))

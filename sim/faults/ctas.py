@@ -48,7 +48,7 @@ _ARRIVALS = 64
 
 
 class _Run(NamedTuple):
-    """Run of a whole test program, or of its first cycles. Bit c of the pattern offers the next command to CTA c."""
+    """Run of a test program or its first cycles; in each cycle, bit c of `pattern` offers CTA c its next command."""
 
     program: CtaProgram
     pattern: NDArray[np.uint8]
@@ -92,7 +92,7 @@ class CtaRegression:
         return None
 
     def _recorded(self, program: CtaProgram, pattern: NDArray[np.uint8], cycles: int | None) -> _Run:
-        """Return a run of at most `cycles` cycles, or of the whole program, with its outputs without a fault."""
+        """Run a program without a fault for `cycles` cycles (None: to its end); return the run with its outputs."""
         if is_whole := cycles is None:
             done = run_ctas(self._models, program.commands, program.tmem, program.smem, pattern).done
             cycles = int(done.max()) + _ARRIVALS

@@ -162,7 +162,7 @@ class _Proofs:
         return Verdict.TOLD_APART if verdict is Verdict.TOLD_APART else Verdict.UNDECIDED
 
     def _are_proved(self, slices: Slices, claims: Sequence[Claim]) -> bool:
-        """Return whether all claims are proved, either together by one search, or each claim by some search."""
+        """Return whether all claims are proved: by one search for all claims, or by separate searches for them."""
         if len(claims) <= _MOST_CLAIMS:
             short = self._search(slices, claims, _SHORT, self._timeout, depth=_DEPTH)
             if short is Verdict.EQUIVALENT:
@@ -170,7 +170,8 @@ class _Proofs:
         chosen = slices.representatives(claims)
         together = self._search(slices, chosen, _SEARCHES[0], self._timeout / 2)
         if together is Verdict.TOLD_APART:
-            # Slices of equal structure may differ in large assumptions: the search above omits them, this one has them.
+            # Claims whose slices have equal structure may depend on different large assumptions. The search above
+            # leaves large assumptions out; the following search includes them.
             together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2, all_assumed=True)
             return together is Verdict.EQUIVALENT
         return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in chosen)
@@ -205,7 +206,7 @@ class _Proofs:
         return Verdict.TOLD_APART if any(words in printed for words in _DIFFERS) else Verdict.UNDECIDED
 
     def _design(self, prepare: str) -> tuple[Graph, Slices]:
-        """Return the and-inverter graph with all faults after the Yosys commands `prepare`, made at the first call."""
+        """Return graph and slices of the design with all faults, transformed by the Yosys commands `prepare`."""
         if prepare not in self._designs:
             names = {fault.number: f"fault_{fault.number}" for fault in self._faults}
             insert = "".join(f"{fault.command} -ctrl {names[fault.number]} 1 1\n" for fault in self._faults)

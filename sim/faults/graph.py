@@ -117,7 +117,7 @@ class Graph:
 
 
 def packed(literal: int, first: int, second: int) -> bytes:
-    """Return the AIGER encoding of an AND gate with the given literal, from its two input literals."""
+    """Return the AIGER encoding of the AND gate with literal `literal` and the input literals `first` and `second`."""
     large, small = max(first, second), min(first, second)
     result = bytearray()
     for difference in (literal - large, large - small):

@@ -32,7 +32,7 @@ _FLATTEN = (
     "memory_map\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
 )
 _KEEP = "setattr -mod -set keep_hierarchy 1 {}\n"
-#: Value instead of a component's list of submodules: the component gets all cells that belong to no other component.
+#: Value in place of the list of submodules of one component, which then gets all cells that no other component has.
 REST = ()
 #: Key of the argument `components` of :func:`mutated` for the submodules in which no faults are injected.
 UNTOUCHED = ""
@@ -147,7 +147,7 @@ def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, 
 
 
 def _cells_of(path: str, top: str) -> str:
-    """Return the Yosys selection of a submodule's cells: by cell name, and for registers by the driven wire."""
+    """Return a Yosys expression that selects a submodule's cells by name, and its registers by the wires they drive."""
     # Amaranth appends ``$`` and a number to the name of a module if a port has the same name.
     flat = rf"{top}/$flatten\{path}".replace(".", ".\\")
     return f"{flat}.* {flat}$* %u {top}/{path}.* %u {top}/w:{path}.* %ci1:+[Q] %u {top}/c:* %i"

@@ -32,7 +32,8 @@ from .graph import INPUT, Graph, packed
 
 __all__ = ["Claim", "Slices"]
 
-#: A node that feeds at least this many registers and AND gates is shared: equal slices read the same shared nodes.
+#: A node is shared if it feeds at least this many registers and AND gates. Slices have equal structure only if they
+#: read the same shared nodes.
 _MANY_READERS = 100
 #: Maximum number of nodes that an assumption in a slice depends on. Larger assumptions, which compare whole words, are
 #: left out of most slices.
@@ -40,7 +41,7 @@ _LARGEST_ASSUMPTION = 5000
 
 
 class Claim(NamedTuple):
-    """Claim that one bit is equal without and with the fault in every cycle, as a pair of literals for the bit."""
+    """Claim that a bit is equal without and with the fault in every cycle: literals of the bit without and with it."""
 
     right: int
     faulty: int

@@ -150,7 +150,7 @@ class WarpgroupRegression:
         offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
         arrays = (CArray * WARPS)()
         for core, count in enumerate(np.bincount(offered, minlength=WARPS)):
-            # Add one instruction more than the pattern can offer, so that a tensor core never runs out of instructions.
+            # Give each tensor core one instruction more than the pattern can offer to it, so that it never runs out.
             instructions = (CInstruction * (int(count) + 1))()
             for number, instruction in enumerate(instructions):
                 place = (WARPS * number + core) % len(items)
@@ -186,7 +186,7 @@ def _shortest_first(jobs: list[Job]) -> list[Job]:
 
 
 def _with_more_offers(rng: np.random.Generator, pattern: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """Return a pattern in which commands and accumulators are always offered, and ``mma`` more often."""
+    """Return a pattern that offers commands and accumulators in every cycle, and ``mma`` in more cycles."""
     result = pattern | np.uint16(CycleBits.OFFER | CycleBits.OFFER_C)
     result[rng.random(len(pattern)) < 0.25] |= np.uint16(CycleBits.OFFER_MMA)
     return result
@@ -205,7 +205,7 @@ def _with_long_stalls(rng: np.random.Generator, pattern: NDArray[np.uint16], pac
 
 
 def _registers(blocks: int) -> RegisterCycles:
-    """Return test values for the minimum intervals of ``mma``: all distinct, and longer than a tensor core needs."""
+    """Return minimum intervals between ``mma`` for the test: all distinct, and longer than a tensor core needs."""
     cases = [(False, False), (False, True), (True, False), (True, True)]
     return RegisterCycles(of_mma={case: blocks + 3 + 5 * number for number, case in enumerate(cases)})
 
