@@ -78,7 +78,7 @@ def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
 
 
 def kinds(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield, with the datapath, each set of its element formats that instructions can multiply by one another."""
+    """Yield parameter sets: a datapath, and a set of its element formats that instructions can multiply together."""
     sets: dict[object, list[str]] = {}
     for element in config.elements:
         sets.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))

@@ -21,14 +21,14 @@ from .streams import constant, offered
 __all__ = ["FETCH", "with_names"]
 
 FETCH = Topic("fetch")
-#: Swizzle modes: code in the matrix descriptor, and number of 16-byte words in a row of the swizzle pattern.
+#: For each swizzle mode: its code in the matrix descriptor, and the number of 16-byte words in a row of its pattern.
 _SWIZZLES = {
     "none": (SwizzleCode.NONE, 1),
     "32B": (SwizzleCode.B32, 2),
     "64B": (SwizzleCode.B64, 4),
     "128B": (SwizzleCode.B128, 8),
 }
-#: Width in bits of an element of an MN-major operand, and number of elements in a 16-byte word.
+#: For an MN-major operand: width of an element in bits, and number of elements in a 16-byte word.
 _WORD_BITS, _WORDS = 16, 8
 
 

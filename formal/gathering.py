@@ -58,14 +58,14 @@ class Block:
     """A transfer at the core's ports: one tile of operands that enters, or one tile of results that leaves."""
 
     happens: Value  #: Whether the tile is transferred in the current cycle
-    #: Index of the block of rows, and index of the block of columns.
+    #: Index of the tile along the rows of D, and index of the tile along the columns of D.
     row: Value
     column: Value
-    step: Value  #: Index of the step along K
+    step: Value  #: Index (0 or 1) of the step along K to which the tile belongs
 
 
 def counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Value) -> Block:
-    """Count blocks of outputs in the order columns, rows, steps. `last` marks the last block of an instruction."""
+    """Count transferred tiles by column, then by row, then by step. `last` marks the last tile of an instruction."""
     columns, rows = COLUMNS // config.columns, ROWS // config.rows
     number = Signal(range(2 * rows * columns), name=f"{name}_number")
     with h.m.If(happens):
@@ -160,14 +160,14 @@ class IssuedInstruction:
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
     def same_metadata(self, nibbles: Value, row: int, step: Value) -> Value:
-        """Return 1 if a step is dense, or `nibbles` (half of them for 16-bit elements) are those of the row of A."""
+        """Return 1 if a step is dense, or `nibbles` (for 16-bit elements, the lower half) are those of the row of A."""
         half = 2 * self.config.chunks
         narrow = nibbles == self.metadata(row, step)
         wide = nibbles[:half] == self.metadata(row, step)[:half]
         return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
 
     def same_scales(self, scales: Value, operand: str, index: int) -> Value:
-        """Return 1 if block scales are right, or PTX forbids the byte id. With 1X (one scale), only byte 0 counts."""
+        """Return 1 if `scales` (with 1X, only the first) are those of the operand, or PTX forbids the byte id."""
         size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
         expected = self.scales(operand, index)
         allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
@@ -187,7 +187,7 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield the register field of each operand of an instruction, with the configuration for its proof.
+    """Yield parameter sets: a register field of an instruction, with the configuration for the proof of the field.
 
     Only the proof of field `c` follows results, so the configurations of all other fields have no pipeline registers.
     """

@@ -108,7 +108,7 @@ class Harness:
 
 
 def opened(component: Any) -> Any:
-    """Elaborate a component, and return it with two more attributes, through which a harness reads its internals.
+    """Elaborate a component, and give it the attributes `parts` and `signal`, by which a harness reads its internals.
 
     `parts` has the submodules. `signal` is a function that returns a register or wire by its name in waveforms.
     """

@@ -71,8 +71,9 @@ def _selects(h: Harness, mux: str) -> None:
         for unit in range(UNITS_PER_CHUNK):
             if mux == "mux4" or unit != UNREACHED[slot]:
                 h.cover(f"select{slot}_{unit}", select[unit])
-    # Under the rule PLAIN, the two kept elements are exchanged if i0 > i1. The exception is i0 = 2 with i1 = 1: the 3:1
-    # multiplexers reach these two units without an exchange.
+    # The nibble selects units i0 and i1 of B for the two kept elements. Under the rule PLAIN, the kept elements are
+    # exchanged if i0 > i1. The exception is i0 = 2 with i1 = 1: without an exchange, the 3:1 multiplexer of the first
+    # kept element reaches unit 2, and that of the second kept element reaches unit 1.
     i0, i1 = nibble[:2], nibble[2:]
     falls = (i0 > i1) & ~((i0 == 2) & (i1 == 1))
     plain = (rule == RuleCode.PLAIN) & (mux == "mux3")

@@ -29,9 +29,10 @@ _GRAPH = (
     "chformal -cover -remove\nsetundef -undriven -anyseq\ntechmap\n{simplify}dffunmap\naigmap\nopt_clean\n"
     f"write_aiger -symbols{{zero}} {BINARY_GRAPH}\nwrite_aiger -ascii -symbols{{zero}} {TEXT_GRAPH}\n"
 )
-#: Yosys commands by :attr:`Harness.any_state`. If False, registers keep their initial values. If True, the initial
-#: values of all registers of components are removed. The wire names of these registers contain a dot. Yosys must then
-#: not optimise registers, because it would treat a register that is never written as undefined.
+#: Yosys commands and options that depend on :attr:`Harness.any_state`, the key of this table. With False, registers
+#: keep their initial values. With True, the initial values of all registers of components are removed; the wire names
+#: of these registers contain a dot. With True, Yosys must also not optimise registers, because it would treat a
+#: register that is never written as undefined.
 _REGISTERS = {
     False: {"simplify": "opt -full\n", "zero": " -zinit"},
     True: {"simplify": "setattr -unset init w:*.*\nopt -full -noff\n", "zero": ""},

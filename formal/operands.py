@@ -72,7 +72,7 @@ def _specials(fmt: Format, field: Value, fraction: Value) -> tuple[Value, Value]
 
 
 def _first_bit(config: CoreConfig, element: Element, index: int, name: str) -> int:
-    """Return the position of an element's lowest bit in operand ``a``, or in operand ``b`` after selection."""
+    """Return the position of the lowest bit of element `index` in operand ``a``, or in the selected operand ``b``."""
     first = index * element.container_bits
     if name == "b":
         wide = element.wide

@@ -78,7 +78,7 @@ def _counterexample(
     if cycles is None:
         return None
     trace = model.violation(harness.claims, cycles)
-    if trace is None:  # ABC found a broken claim that Bitwuzla does not find, so nothing is decided
+    if trace is None:  # ABC reports a broken claim, but Bitwuzla finds no run that breaks it: undecided
         raise UndecidedError
     return trace
 

@@ -111,7 +111,7 @@ def _term_bits(config: CoreConfig, slot: int) -> int:
 
 
 def _trees(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield the number of terms of each width and the width of the sum, for a step's tree and for trees of groups."""
+    """Yield, for the tree of a step and each tree of a group, the number of terms of each width, and the sum width."""
     runs = [(len(list(alike)), bits) for bits, alike in groupby(_step_terms(config))]
     yield tuple(f"{count}x{bits}" for count, bits in runs), total_bits(config)
     if groups(config):
@@ -167,7 +167,7 @@ def _adders(config: CoreConfig) -> Iterator[Parameters]:
 
 @REDUCTION.property("adder", _adders)
 def _adder(h: Harness, bits: int) -> None:
-    """A carry-skip adder gives the sum of two words and a carry, modulo ``2**width``."""
+    """A carry-skip adder outputs the sum of its two input words and its input carry, modulo ``2**width``."""
     words, carry = [h.free(f"word{index}", bits) for index in range(2)], h.free("carry")
     adder = h.add("adder", Adder(bits), word0=words[0], word1=words[1], carry=carry)
     h.claim("sum", h.named("total", adder.total) == (words[0] + words[1] + carry)[:bits])

@@ -13,7 +13,7 @@ __all__ = ["claim_ring"]
 
 
 def claim_ring(h: Harness, name: str, ring: Ring, count: Value) -> Callable[[Value | int], Value]:
-    """Claim that a ring has `count` entries in successive registers, and that the register after them is written next.
+    """Claim that the `count` entries of a ring are in successive registers, and that the next entry goes behind them.
 
     Return a function that takes a number n and returns the entry that follows the n oldest entries.
     """

@@ -35,7 +35,7 @@ def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Roun
 
 
 def _with(*codes: ResultCode) -> Callable[[CoreConfig], list[Parameters]]:
-    """Return a function that lists a property's parameter sets: one for each of `codes` that a configuration has."""
+    """Return a function that lists parameter sets for a configuration: one for each of its result codes in `codes`."""
     return lambda config: [(anonymous(config), code.name) for code in codes if code in results(config)]
 
 
@@ -182,7 +182,7 @@ def _specials(h: Harness, config: CoreConfig, result: str) -> None:
 
 @ROUNDING.property("integers", _with(ResultCode.S32))
 def _integers(h: Harness, config: CoreConfig, result: str) -> None:
-    """With saturation, integers are clamped to 32 bits. Otherwise the low 32 bits and a flag encode a 33-bit sum."""
+    """With saturation, integer sums are clamped to 32 bits. Else, results are the low 32 bits and an overflow flag."""
     r = _rounder(h, config, ResultCode.__members__[result])
     value = h.named("value", r.total >> r.integer_bits)
     output = h.named("output", r.output)

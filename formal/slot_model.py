@@ -45,11 +45,11 @@ class SlotModel:
 
     def __init__(self, h: Harness, accepted: Value, instruction: data.View, multiplied: Value) -> None:
         self._h, m, layout = h, h.m, instruction.shape()
-        #: Instruction in each slot.
+        #: For each instruction slot, the instruction that the slot holds.
         self.instructions = [Signal(layout, reset_less=True, name=f"instruction_{slot}") for slot in range(SLOTS)]
-        #: Mask of the slots that hold an instruction, and number of panels of `current` that were multiplied.
+        #: Mask of the slots that hold an instruction, and number of panels of instruction `current` already multiplied.
         self.occupied, self.panel = Signal(SLOTS, name="occupied"), Signal(5, name="panel")
-        #: Slot of the next instruction, and slot that is being multiplied.
+        #: Slot that the next accepted instruction will fill, and slot whose instruction is being multiplied.
         self.next_slot, self.slot = Signal(name="next_slot"), Signal(name="slot")
         #: Instruction that is being multiplied, and the instruction in the other slot.
         self.current: Any = self.in_slot(self.slot)
@@ -96,7 +96,7 @@ class SlotModel:
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
-        """Return the mask of filled slots whose bit of `arrived` has not been 1 yet. Claim that the hardware agrees."""
+        """Return the mask of filled slots whose operand `name` has not arrived. Claim that the hardware agrees."""
         h = self._h
         missing = Signal(SLOTS, name=f"missing_{name}")
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)

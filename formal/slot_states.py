@@ -32,7 +32,7 @@ def claim_slots_in_turn(h: Harness, slots: Any) -> None:
 
 
 def claim_requests_in_turn(h: Harness, name: str, slots: Any, slot: Value, left: Value) -> None:
-    """Claim that an operand is requested for the slots in turn, next for `slot`. `left`: slots not requested yet."""
+    """Claim that an operand is requested for the slots in turn, next for `slot`. `left`: slots with requests left."""
     current_left, other_left = _bit(left, slots.slot), _bit(left, ~slots.slot)
     h.claim(f"{name}_left", Mux(current_left, left == slots.occupied, ~(left & ~slots.occupied).any()))
     h.claim(f"{name}_in_order", slot == Mux(current_left, slots.slot, Mux(other_left, ~slots.slot, slots.next_slot)))

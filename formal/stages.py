@@ -24,7 +24,7 @@ __all__ = ["UNIT"]
 
 #: Path of a port: the sequence of names from the component to the port.
 _Path = tuple[str | int, ...]
-#: Stages with pipeline registers inside, and the names (cuts) of these registers.
+#: For each stage with pipeline registers inside, the names (cuts) of these registers.
 _WITHIN = {"multiply": ("product",), "reduce": ("align", "tree"), "round": ("reduce", "count", "normalise")}
 #: Inputs of the round stage that only float results need. A dot-product unit without float formats leaves them
 #: unconnected, so they are zero.

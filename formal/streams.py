@@ -37,7 +37,8 @@ __all__ = [
 ]
 
 CORE, WARP = Topic("core"), Topic("warp")
-#: Maximum number of blocks of outputs for which the engine finds the invariants of a warp.
+#: Maximum number of blocks, into which an array divides the 16 x 8 outputs of a warp, for which the engine finds the
+#: invariants of the warp.
 _FEW_BLOCKS = 8
 
 

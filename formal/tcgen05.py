@@ -42,13 +42,15 @@ from .streams import SMALL_ARRAY, assume_a_rule
 __all__ = ["TCGEN05"]
 
 TCGEN05 = Topic("tcgen05")
-#: Code of the 16-bit element format, whose metadata fills one column. The small array's other format has 8 bits.
+#: Code of the small array's 16-bit element format. Metadata of 16-bit elements fills one column of tensor memory. The
+#: other element format of the small array has 8 bits.
 _WIDE = 0
 #: Operands in tensor memory except D. The address of an operand's first column contains the mark of its instruction.
 _IN_COLUMNS = ("a", "metadata", "scale_a", "scale_b")
 #: Layout of an instruction without the addresses of its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=1, scale_size=2, byte_a=2, byte_b=2, pair=1, odd=1)
-#: Panels of B that one CTA provides: all, or in a CTA pair every second one. N of a CTA pair is a multiple of 16.
+#: Panels of B that one CTA provides. A single CTA provides all panels, and each CTA of a pair provides every second
+#: panel. N of an instruction of a CTA pair is a multiple of 16.
 _OWN_B = OwnPanels(
     lambda i: Mux(i.pair, (i.last_panel + 1) >> 1, i.last_panel + 1),
     lambda i, panel: Mux(i.pair, (panel + ~i.odd) >> 1, panel),
@@ -241,7 +243,7 @@ def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, colum
 
 
 def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_other_cta: tuple[Value, Value]) -> None:
-    """Claim that each array multiplies the right operands. `of_other_cta`: mark and number of the other CTA's panel."""
+    """Claim that arrays multiply the right operands. `of_other_cta`: mark and number of the other CTA's panel of B."""
     current, panel = model.current, model.panel
     number, mark = _number_of_d(current, panel), current.mark
     is_own = ~current.pair | (panel[0] == current.odd)

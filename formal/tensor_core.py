@@ -73,7 +73,7 @@ def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
 
 
 def _streams(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield a small array (with the control logic of every array), once for ``mma`` and once for ``wgmma`` panels."""
+    """Yield a small array, whose control logic is that of all arrays, once for ``mma``, once for ``wgmma`` panels."""
     array = replace(bare(config), rows=4, columns=4)
     if array.serves_warp:
         yield from ((array, of_panels) for of_panels in (False, True))

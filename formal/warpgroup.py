@@ -26,8 +26,8 @@ from .wgmma import WGMMA
 __all__ = ["WGMMA"]
 
 _REGISTERS = RegisterCycles(1, 2, 2, {(False, False): 1, (False, True): 2, (True, False): 2, (True, True): 2})
-#: Among this many cycles in which the environment is ready, at least one has a visible transfer. In the other cycles,
-#: the register file, the operand fetch or the tensor cores are busy.
+#: Upper bound on the cycles with a ready environment from one visible transfer to the next. In the cycles between the
+#: two transfers, the register file, the operand fetch or the tensor cores are busy.
 _QUIET = 9
 
 

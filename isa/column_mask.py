@@ -10,8 +10,8 @@ from .tensor_memory import LANES
 
 __all__ = ["FIELDS", "ColumnMask", "decode_column_mask", "largest_shift"]
 
-#: Fields of a zero-column mask descriptor: lowest bit, width in bits. For each of the 128 / M parts of N, `starts` has
-#: 8 bits and `skip_first` has one bit.
+#: For each field of a zero-column mask descriptor, its lowest bit and its width in bits. The N columns of B are divided
+#: into 128 / M parts. For each part, field `starts` has 8 bits, and field `skip_first` has one bit.
 FIELDS = {"starts": (0, 32), "skip_first": (32, 4), "generated": (39, 1), "skip_span": (40, 8), "use_span": (48, 8),
           "shift": (56, 6)}  # fmt: skip
 _START_BITS = 8

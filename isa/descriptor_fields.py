@@ -23,7 +23,7 @@ __all__ = [
 _RESERVED = "reserved"
 #: Names of the fields of a matrix descriptor that contain an address or an offset.
 _OFFSETS = ("start address", "leading byte offset", "stride byte offset")
-#: Titles of instruction-descriptor fields in printed tables. The title of a field that is not listed is its name.
+#: For names of instruction-descriptor fields, their titles in printed tables. Other fields have their name as title.
 _TITLES = {
     "d": "type of D",
     "a": "type of A",

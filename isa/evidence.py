@@ -117,7 +117,7 @@ def weakest(levels: Iterable[Evidence]) -> Evidence:
 
 @lru_cache(maxsize=1)
 def _sources() -> dict[Form, tuple[Source, ...]]:
-    """Return the files with evidence, strongest first, by instruction, architecture and location of A."""
+    """Return, for each instruction, architecture and location of A, the files with evidence, strongest first."""
     by_form: dict[Form, list[Source]] = {}
     for form, source in (*_recorded(), *_measured(), *_recorded_elsewhere()):
         if source not in by_form.setdefault(form, []):

@@ -42,7 +42,7 @@ class Instruction:
     d: Format
     kind: str  #: Name after ``.kind::`` in the PTX text, or empty without this qualifier
     satfinite: bool  #: Whether integer results are clamped instead of wrapped
-    scale_size: int | None  #: N of ``.scale_vec::NX`` or its default, or None without block scales
+    scale_size: int | None  #: Number of block scales per row of A and column of B, or None without block scales
     scale_format: Format | None  #: Number format of the block scales, or None without block scales
     architectures: tuple[str, ...]  #: Architectures that support the instruction
 
@@ -145,7 +145,7 @@ class Instruction:
         return dotted(*words, "satfinite" * self.satfinite, *types, scale_type)
 
 
-#: Patterns of the qualifiers that an instruction has at most once, by category.
+#: For each category of which an instruction has at most one qualifier, the pattern of its qualifiers.
 _ONCE = {"sparse": "sp(::ordered_metadata)?", "shape": r"m\d+n\d+k\d+", "kind": "kind::.*",
          "scale_size": "scale_vec::.*"}  # fmt: skip
 #: Qualifiers of dense PTX instructions that are not modelled.
@@ -159,7 +159,7 @@ _QUALIFIERS = {
 
 @dataclass
 class _Words:
-    """Qualifiers of one instruction by category. Their order in the PTX text is free, as for the PTX assembler."""
+    """Qualifiers of one instruction, sorted into categories such as shape and kind. Their order in PTX text is free."""
 
     text: str
     family: str

@@ -21,8 +21,8 @@ _ROWS, _COLUMNS = 64, 8
 _MOST_COLUMNS = 256
 #: Bytes of metadata that one instruction reads per row of A.
 _METADATA_BYTES = 4
-#: Fitted constants of a kernel: fixed cycles, bytes per cycle that are loaded into the shared memory of an SM, and
-#: bytes of results per cycle that all SMs together write.
+#: Fitted constants of the timing of a kernel. `_LAUNCH`: fixed cycles. `_FILL`: bytes per cycle that are loaded into
+#: the shared memory of one SM. `_STORE`: bytes of results per cycle that all SMs together write.
 _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 
 

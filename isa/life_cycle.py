@@ -20,8 +20,8 @@ class _Use:
 
     call: int
     words: str
-    # "a" if a wgmma reads the register as A, shape of the wgmma if it accumulates in the register, or empty if a thread
-    # accesses the register
+    # Role of the register: "a" if a wgmma reads A from the register, the shape of the wgmma if the wgmma accumulates in
+    # the register, or empty if an instruction of a thread accesses the register
     role: str = ""
 
 
@@ -31,7 +31,7 @@ class _Group:
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
     buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared-memory buffers that the commit group reads
-    every_buffer: _Use | None = None  # last multiplication of the group that may read all buffers
+    every_buffer: _Use | None = None  # last multiplication of the group whose buffers are not named: it may read all
 
     def use(self, kind: str, name: Hashable) -> _Use | None:
         """Return the group's multiplication that accesses a register or buffer, or None if no multiplication does."""

@@ -34,8 +34,8 @@ Index = NDArray[np.intp]
 #: Size and alignment of one matrix row in shared memory, in bytes.
 ROW_BYTES = 16
 
-#: Syntax table of PTX ISA 9: opcode, shape, element types, possible numbers of matrices, and whether ``.trans`` is
-#: allowed.
+#: Syntax table of PTX ISA 9. Each row: opcode, shape, element types, accepted numbers of matrices, and accepted values
+#: of :attr:`MatrixMove.transposed` (True: with ``.trans``).
 _FORMS = (
     ("ldmatrix", "m8n8", "b16", (1, 2, 4), (False, True)),
     ("ldmatrix", "m16n16", "b8", (1, 2), (True,)),

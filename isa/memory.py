@@ -35,8 +35,8 @@ Index = NDArray[np.intp]
 
 #: Size in bytes of the unit of data that descriptors and swizzles move as a whole.
 UNIT_BYTES = 16
-#: Fields of the matrix descriptors of every family: lowest bit, width in bits. Addresses and offsets are in units of 16
-#: bytes.
+#: For each field that the matrix descriptors of all families have, its lowest bit and its width in bits. Addresses and
+#: offsets are in units of 16 bytes.
 _FIELDS = {"start address": (0, 14), "leading byte offset": (16, 14), "stride byte offset": (32, 14),
            "base offset": (49, 3)}  # fmt: skip
 #: Number of bytes of shared memory that a descriptor can address.
@@ -54,7 +54,7 @@ class Swizzle:
 
     name: str  #: Name of the swizzle mode in PTX
     row_bytes: int  #: Width of the swizzle pattern in bytes, or 16 without swizzle
-    atom_bytes: int = UNIT_BYTES  #: Granularity of the swizzle's permutation of addresses, in bytes
+    atom_bytes: int = UNIT_BYTES  #: Size in bytes of an atom, a piece of a row that the swizzle moves as a whole
     #: Number of rows of the swizzle pattern. The stride offset leads from one pattern to the next.
     pattern_rows: int = 8
 
@@ -85,10 +85,10 @@ class _Generation:
     """Format of the matrix descriptors of ``wgmma`` or of ``tcgen05``."""
 
     swizzles: dict[int, str]
-    fields: dict[str, tuple[int, int]]  # lowest bit and width in bits of each field
+    fields: dict[str, tuple[int, int]]  # for each field, its lowest bit and its width in bits
 
 
-#: Matrix descriptor formats by instruction family (PTX ISA 9.7.15.5.1 and 9.7.16.4.1).
+#: For each instruction family, the format of its matrix descriptors (PTX ISA 9.7.15.5.1 and 9.7.16.4.1).
 GENERATIONS: dict[str, _Generation] = {
     "wgmma": _Generation({0: "none", 1: "128B", 2: "64B", 3: "32B"}, {**_FIELDS, "swizzle": (62, 2)}),
     "tcgen05": _Generation(

@@ -102,8 +102,8 @@ def swap_for_mux3(value: int) -> bool:
     return bool(n0 & ~n3 | n1 & ~n2)
 
 
-#: Multiplexers that select elements of B for one chunk, by architecture: ``mux4`` is two 4:1 multiplexers, ``mux3`` two
-#: 3:1 multiplexers.
+#: For each architecture, the multiplexers that select the elements of B for one chunk: ``mux4`` stands for two 4:1
+#: multiplexers, and ``mux3`` for two 3:1 multiplexers.
 MUX_OF_ARCHITECTURE = {
     "sm_80": "mux4",
     "sm_86": "mux4",
@@ -115,7 +115,7 @@ MUX_OF_ARCHITECTURE = {
 
 
 def reachable(value: int, rule: str, mux: str) -> tuple[bool, bool]:
-    """Return, for both stored slots of a chunk, whether a multiplexer delivers the unit of B; if not, 0 replaces it.
+    """Return, for each stored slot of a chunk, whether its multiplexer delivers the selected unit of B instead of 0.
 
     With every nibble that `rule` defines, both units are delivered. An undefined nibble may select a unit that a 3:1
     multiplexer does not reach: unit 3 for slot 0, unit 0 for slot 1. Modelled: inferred from the seven nibbles that are

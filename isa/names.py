@@ -204,7 +204,7 @@ def described(opcode: Opcode, value: int, shape_and_types: str = "") -> Instruct
 
 
 def forms_named(text: str, arch: str | None = None) -> list[Subject]:
-    """Return the instruction that a text identifies, or one for each type if it is a ``tcgen05`` opcode without types.
+    """Return the instruction that a text identifies. For a ``tcgen05`` opcode without types, return one for each type.
 
     Raise an `InstructionError` as for :func:`resolve`.
     """
@@ -249,7 +249,7 @@ def nearest_name(text: str) -> str | None:
 
 
 def _qualifiers(subject: Subject) -> dict[str, str]:
-    """Return the table cells with the properties of an instruction. The keys are column headings."""
+    """Return the properties of an instruction, such as M and kind, as table cells. The keys are column headings."""
     i, opcode = subject.instruction, subject.opcode
     return {
         "family": i.family,

@@ -80,13 +80,13 @@ class Numerics:
 
     method: Method
     step: int  #: Number of products of kept elements per step (L). Steps are contiguous and ascending along K.
-    alignment_bits: int = 0  #: Number of bits kept below the largest exponent (F)
-    zero_exponent: int = 0  #: Lower limit of the largest exponent (e_zero), and exponent of zero terms
+    alignment_bits: int = 0  #: Number of bits (F) of each term kept below the largest exponent of a step (e_max)
+    zero_exponent: int = 0  #: Lower limit (e_zero) of the largest exponent of a step, and exponent of zero terms
     rounding: Rounding  #: Rounding of the exact sum at the end of each step
     alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each term to the last bit that alignment keeps
-    #: Number of products that method ``GROUPED`` sums exactly before truncation: 16 or 4. With 4, an output still uses
-    #: 16 if no product has a larger exponent than the accumulator of the output. If a product has a larger exponent,
-    #: the largest exponent (e_max) does not include the accumulator.
+    #: Number of products that method ``GROUPED`` sums exactly before truncation: 16 or 4. The value 4 applies only to
+    #: outputs in which a scaled product has a larger exponent than the accumulator; e_max, the largest exponent, then
+    #: does not include the exponent of the accumulator. All other outputs are computed as with 16.
     group: int = BLOCK_GROUP
     source: str
 
@@ -138,8 +138,8 @@ class Numerics:
                 raise OperandError(f"{name} must be one of {words}, not {shown(value)}")
             changes[name] = accepted[name][word]
         floor, bits = self.zero_exponent + self.alignment_bits, changes.get("alignment_bits", self.alignment_bits)
-        # If the old exponent floor e_zero follows from the old F (alignment bits), the new e_zero follows from the new
-        # F. Native fp8 keeps its e_zero, which follows from the larger F of the other formats of the datapath.
+        # If the old exponent floor e_zero was derived from the old F (alignment bits), the new e_zero is derived from
+        # the new F. Native fp8 keeps its e_zero, which was derived from the larger F of the datapath's other formats.
         if "zero_exponent" not in changes and floor == zero_exponent_for(0, half_result=half, grouped=grouped):
             changes["zero_exponent"] = floor - bits
         return replace(self, **changes, source=f"changed from: {self.source}")
@@ -171,8 +171,9 @@ class OpenRule:
         return replace(parameters, **{self.field: self.alternative})  # type: ignore[arg-type]
 
 
-#: Numerics parameters whose values are not known. A recording of a Blackwell GPU would determine them. The alternative
-#: value of a parameter applies only if argument `alternatives` of :func:`numerics` contains its key.
+#: Numerics parameters whose values are not known, until a recording of a Blackwell GPU determines them. The model uses
+#: the alternative value of a parameter only if argument `alternatives` of :func:`numerics` contains the key of the
+#: parameter in this table.
 OPEN_RULES = {
     "floor": OpenRule(
         name="no floor of the largest exponent",
@@ -202,8 +203,8 @@ class Datapath:
     """Numerics parameters that all instructions of an architecture share."""
 
     step_bytes: int  #: Bytes of a row of stored A per step, the same for every element type
-    alignment_bits: int  #: Number of bits kept below the largest exponent (F)
-    fp8_alignment_bits: int  #: Number of bits kept below the largest exponent by native fp8
+    alignment_bits: int  #: Number of bits (F) of each term kept below the largest exponent of a step
+    fp8_alignment_bits: int  #: Number of bits (F) of each term kept by instructions with native fp8
 
 
 #: Datapath parameters of each architecture. Without native fp8, `fp8_alignment_bits` equals `alignment_bits`.

@@ -19,11 +19,11 @@ class Immediates:
     """Immediate operands of an ``mma`` or ``wgmma``."""
 
     sparsity_selector: int = 0
-    #: Byte and thread ids of block scales: byte_a, thread_a, byte_b, thread_b.
+    #: Byte id and thread id that select the block scales of A and of B: byte_a, thread_a, byte_b, thread_b.
     scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)
     a_in_registers: bool = True  #: ``wgmma``: whether A is read from registers, not from shared memory
     scale_d: bool = True  #: ``wgmma``: whether the old D is added to the product
-    #: ``wgmma``: sign (1 or -1) and transposition (0 or 1) of A and B, as in :func:`sptc.wgmma`.
+    #: ``wgmma``: for A and for B, sign (1 or -1) and whether the operand is transposed (1 or 0). See `sptc.wgmma`.
     imm_scale: tuple[int, int] = (1, 1)
     imm_trans: tuple[int, int] = (0, 0)
 
@@ -88,7 +88,7 @@ class MatrixOperands:
         )
 
     def steps(self, instruction: Instruction) -> Iterator["MatrixOperands"]:
-        """Yield the operands of each instruction of a chain along K, all with the `c` of the first instruction."""
+        """Split a product along K: yield the operands of each instruction, all with the `c` of the product."""
         if self.b.shape[1] == instruction.k:
             yield self
             return

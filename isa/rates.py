@@ -18,7 +18,7 @@ __all__ = ["RATES", "Rates", "timing_on"]
 
 @dataclass(frozen=True)
 class Rates:
-    """Number of dense multiply-accumulates that one tensor core computes per cycle.
+    """For each width of elements, the number of dense multiply-accumulates that one tensor core computes per cycle.
 
     Keys of `macs` are widths of an element in the datapath, with the prefix ``integer`` for integers and the suffix
     ``f16`` for floats that accumulate in f16.
@@ -28,7 +28,8 @@ class Rates:
     macs: Mapping[str, int]
 
 
-#: Rates of GeForce GPUs. They accumulate f16 and fp8 products in f32 at half the rate at which they accumulate in f16.
+#: Multiply-accumulates per cycle that the tensor cores of all GeForce GPUs have in common, with keys as in
+#: :class:`Rates`. GeForce GPUs accumulate f16 and fp8 products in f32 at half the rate at which they accumulate in f16.
 #: Data-centre GPUs with the same chip accumulate in both types at the same rate.
 _GEFORCE = {"32": 32, "16": 64, "16 f16": 128, "integer 8": 256}
 RATES: dict[str, Rates] = {

@@ -37,13 +37,14 @@ class Kind:
     """
 
     k: int  #: K of the sparse instruction. K of the dense instruction is half of it.
-    types: dict[str, int]  #: Types of A and B and their codes in the instruction descriptor
-    #: Types of D and their codes in the instruction descriptor. The code of a block-scaled kind is unused: its
-    #: descriptor has no field for the type of D.
+    types: dict[str, int]  #: For each type of A and B, its code in the instruction descriptor
+    #: For each type of D, its code in the instruction descriptor. The code of a block-scaled kind is unused: the
+    #: descriptor of such a kind has no field for the type of D.
     accumulators: dict[str, int]
-    #: Number of block scales for each ``.scale_vec`` or ``.block`` qualifier. The key "" stands for no such qualifier.
+    #: For each ``.scale_vec`` or ``.block`` qualifier, the number of block scales per row of A and per column of B. The
+    #: key "" stands for no such qualifier.
     scales: dict[str, int]
-    #: Types of block scales and their codes in the instruction descriptor, by the number of block scales.
+    #: For each number of block scales, the types that they may have, with their codes in the instruction descriptor.
     scale_types: dict[int, dict[str, int]]
     mixes: bool = True  #: Whether A and B may differ in type
     #: Whether the instruction descriptor may transpose operands, and whether it may negate operands.
@@ -81,7 +82,7 @@ KINDS: dict[str, Kind] = {
     ),
 }
 
-#: Patterns of qualifiers by category.
+#: For each category of qualifiers, the pattern that they match.
 _QUALIFIERS = {
     "sp": "sp",
     "block_scale": "block_scale",

@@ -104,7 +104,7 @@ def layout_for(opcode: Opcode, m: int) -> Layout:
 class TensorMap:
     """Map of a matrix operand to the tensor memory of a CTA."""
 
-    #: Lane, column, and lowest bit within a 32-bit word of tensor memory, for each element, in the shape of the matrix.
+    #: For each element of the matrix, its lane and column of tensor memory, and its lowest bit in the 32-bit word.
     lanes: Index
     columns: Index
     low_bits: Index
@@ -256,7 +256,7 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
 
 @lru_cache(maxsize=256)
 def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, parts: int = 1) -> TensorMap:
-    """Return the map of one operand's block scales, one byte each. Each row of A or column of B has a row in the map.
+    """Return where tensor memory holds each block scale (one byte): a map with one row per row of A or column of B.
 
     `lines` is the number of rows of A in one CTA, or of columns of B. `scale_id` is the byte of the word that holds the
     first scale. For B, `parts` is the number of parts of N in the layout of D; parts are stacked along the lanes, and

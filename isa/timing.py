@@ -41,7 +41,8 @@ A_PLACES = ("tensor", "shared")
 SHARED_BYTES = 128
 #: Number of tensor cores per SM.
 TENSOR_CORES = 4
-#: Bytes per row of stored A: for ``wgmma`` and ``tcgen05.mma``, and for an ``mma`` that reads A from four registers.
+#: Number of bytes in a row of stored A of one instruction, for every ``wgmma`` and ``tcgen05.mma``, and for each
+#: ``mma`` that reads A from four registers.
 ROW_BYTES = 32
 _WARP_ROWS = 16
 #: Columns of D that the tensor cores of an SM process per cycle.
@@ -63,7 +64,8 @@ class RegisterCycles:
     dense: int = 13  #: Register-file cycles of a dense ``wgmma``
     narrow: int = 16  #: Register-file cycles of a sparse ``wgmma`` with eight columns or with results of 16 bits
     wide: int = 18  #: Register-file cycles of a sparse ``wgmma`` with more columns and with results of 32 bits
-    #: Cycles of ``mma``; key: whether the ``mma`` is sparse, and whether A is in four registers instead of two.
+    #: Register-file cycles of an ``mma``. Key: a pair, whether the ``mma`` is sparse, and whether A is in four
+    #: registers instead of two.
     of_mma: Mapping[tuple[bool, bool], int] = field(
         default_factory=lambda: {(False, False): 4, (False, True): 6, (True, False): 6, (True, True): 8}
     )
@@ -138,16 +140,16 @@ _WGMMA_SHARED = {False: 10, True: 9}
 #: cores process 32 columns in 16 cycles, but 32 columns of results take 19 cycles to be written.
 _LATE = {False: 144, True: 112}
 _LATE_PER_COLUMN = 3 / 32
-#: Measured latency of ``mma`` in cycles. Key: whether a row of stored A has `ROW_BYTES` bytes. The second constant is
-#: the latency of shapes with eight rows.
+#: Measured latency in cycles of an ``mma`` with 16 rows. Key: whether a row of stored A has `ROW_BYTES` bytes. The
+#: second constant is the latency of an ``mma`` with eight rows.
 _MMA_LATENCIES = {False: 17, True: 24}
 _MMA_LATENCY_M8 = 14
 #: Additional latency in cycles of a dense ``tcgen05.mma`` on a CTA pair with 64 rows per CTA: always `_HALF_ROWS`. If A
 #: is in shared memory, also `_HALF_ROWS_SHARED` cycles to read A, and at most `_FIRST_OF_B` cycles to read a part of B
 #: before A.
 _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
-#: Additional latency of ``tcgen05.mma`` with block scales, in cycles. Key: whether a single CTA executes it and A is in
-#: shared memory.
+#: Additional latency of ``tcgen05.mma`` with block scales, in cycles. Key: True if a single CTA executes the
+#: instruction with A in shared memory, otherwise False.
 _SCALED = {True: 1, False: 3}
 #: Types and values of N of the ``mma`` and ``wgmma`` instructions that were measured on an H200. A and B have the same
 #: type, and no instruction has ``.satfinite``.
