@@ -192,7 +192,7 @@ def candidates(
 
 
 def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
-    """Return an iterator over attributes of :class:`Way` for each kind of way of summation, likely kinds first."""
+    """Return, for each kind of way of summation, an iterator over attributes of :class:`Way`; likely kinds first."""
     if group:
         return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
     half, few = result in ("f16", "bf16"), [{}, *({"split_k": split} for split in _FEW)]

@@ -92,7 +92,7 @@ class Epilogue:
             return np.maximum(sums, 0) if self.relu else sums
 
     def apply(self, sums: NDArray, scale_order: str = "a then b") -> NDArray:
-        """Apply steps 1 to 5 of an epilogue to float32 or int32 sums; `scale_order` is one of :data:`SCALE_ORDERS`."""
+        """Apply an epilogue, but not its final rounding, to float32 or int32 sums; scale in order `scale_order`."""
         if self.is_empty:
             return sums
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -129,7 +129,7 @@ def broadcasts(array: NDArray, shape: tuple[int, ...]) -> bool:
 def scaling_factors(
     values: NDArray[np.float32], scale_a: NDArray[np.float32], scale_b: NDArray[np.float32], order: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Do the first of two multiplications in an order of :data:`SCALE_ORDERS`; return the factors of the second."""
+    """Do the first of the two multiplications by scales (:data:`SCALE_ORDERS`); return the factors of the second."""
     if order == "product":
         return values, scale_a * scale_b
     return (values * scale_a, scale_b) if order == "a then b" else (values * scale_b, scale_a)

@@ -127,7 +127,7 @@ class _Examination:
         )
 
     def judged(self, kind: str, text: str, way: Way, codes: NDArray, bits: float) -> Explanation | None:
-        """Return how a fault explains the result: in all outputs, or only in rows and columns that have wrong outputs.
+        """Return how a fault explains the result if all outputs have it, or only rows and columns with wrong outputs.
 
         Return None if the fault explains fewer than `LEAST` wrong outputs, does not reduce the number of wrong outputs,
         or leaves some outputs unexplained with weak evidence. `codes` is the product with the fault, `way` computes the
@@ -312,7 +312,8 @@ class _Examination:
             seen.add(changed)
             try:
                 equal = int((grid.codes(changed) == target)[differs].sum())
-            except OperandError:  # slices of this way of summation do not fill K, or a chain is in several scale groups
+            except OperandError:
+                # The slices of this way of summation do not fill K, or one of its chains spans several scale groups.
                 continue
             if equal > most:
                 best, most = way, equal
@@ -337,7 +338,8 @@ class _Examination:
         changed = fault.change_way(way) if fault.change_way else way
         codes = fault.setting.codes(changed)
         if changed != way and fault.setting is not self.setting:
-            with suppress(OperandError):  # without the fault, a changed chain may be in several scale groups
+            # With the correct scale groups, `changed` raises an error if one of its chains spans several scale groups.
+            with suppress(OperandError):
                 if np.array_equal(codes, self.setting.codes(changed)):
                     return None
         return self.judged(fault.kind, fault.text, way, codes, fault.bits)
@@ -382,7 +384,8 @@ class _Examination:
             if self.target.shape[array.axis] <= _SOLVED and not (self._is_fine and array.kind == "metadata"):
                 nearest = self.problem.ways[0]
                 yield from self._solved(array, nearest)
-                # Similar rows differ only in rounding errors, so try the way of summation of the best explanation, too.
+                # Arrays of similar rows give results that differ only in rounding errors. To choose among such rows,
+                # try the way of summation of the best explanation, too.
                 if self.best and self.best.way != nearest:
                     yield from self._solved(array, self.best.way)
 

@@ -91,8 +91,8 @@ def _changes(
     for nibble in nibbles:
         selected = b[kept_rows(np.full_like(own, nibble), setting.granularity)]
         sums[nibble] = (stored * selected.reshape(*stored.shape[:2], -1)).sum(1)
-    steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # indices: chunk, nibble, column
-    usable = np.isfinite(steps).all(-1)  # False if the nibble changes an output by Inf or NaN
+    steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # changes of outputs; axes: chunk, nibble, column
+    usable = np.isfinite(steps).all(-1)  # for each chunk: mask of nibbles that change no output by Inf or NaN
     steps[~usable] = 0
     changes: dict[int, int] = {}
     left, most = differences, len(columns) * rounding**2

@@ -18,7 +18,8 @@ from .ways import Way
 
 __all__ = ["LineArray", "epilogue_faults", "line_arrays", "scale_faults"]
 
-#: Powers of two from which wrong index maps are built: maps of rows and columns, and maps of blocks along K.
+#: Powers of two in the formulas of wrong index maps, such as 8 in p ^ 8: for maps of rows or columns, and for maps of
+#: blocks along K.
 _LINE_POWERS, _BLOCK_POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8)
 #: Number of rows or columns that share one group scale in block-wise scaling.
 _SHARED = 128
@@ -31,7 +32,7 @@ _Applied = dict[str, NDArray]
 
 
 def _epilogue_arrays(setting: Setting) -> Iterator[tuple[str, str, str, NDArray]]:
-    """Yield field, kind of fault, name for texts and array: for the scales of A, the scales of B, C, and the bias.
+    """Yield for the scales of A, the scales of B, C and the bias: field, kind of fault, name for texts, and array.
 
     If the product is computed transposed, the names are those of the transposed product.
     """
@@ -143,7 +144,7 @@ def epilogue_faults(setting: Setting) -> Iterator[Fault]:
 
 
 def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:
-    """Return f32 scales with common kernel mistakes, by text of the mistake, such as "is rounded to bf16"."""
+    """Return, for the text of each common mistake, such as "is rounded to bf16", the f32 scales with this mistake."""
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         bits = np.asarray(scale, np.float32).view(np.uint32)
         power = bits & np.uint32(0xFF800000)
@@ -158,7 +159,7 @@ def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:
 
 
 def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[tuple[str, Index]]:
-    """Yield the index maps of :func:`named_maps`, and maps of each index to the start or to the number of its block."""
+    """Yield the index maps of :func:`named_maps`; then, for block sizes n, maps of p to p - p mod n and to p // n."""
     every, seen = np.arange(count), set()
     for text, index in named_maps(count, powers=powers):
         seen.add(index.tobytes())
@@ -190,10 +191,10 @@ class _Table:
         return "AB"[self.axis]
 
     def parts(self, table: NDArray) -> dict[str, NDArray]:
-        """Convert a table of scales to the argument of :meth:`sptc.gemm.setting.Setting.with_parts`."""
+        """Return the argument of :meth:`sptc.gemm.setting.Setting.with_parts` that replaces the scales by a table."""
         if not self.shape:
             return {self.part: table}
-        count = self.shape[1] * self.shape[2]  # number of rows of the array, or of columns; 1 if all share the scales
+        count = self.shape[1] * self.shape[2]  # rows of A (or columns of B) in the array; 1 if all share the scales
         lines = table if len(table) == count else table.repeat(_SHARED, 0)[:count]
         return {self.part: np.ascontiguousarray(lines.T).reshape(self.shape)}
 
@@ -264,7 +265,7 @@ def _table_faults(tables: list[_Table], noun: str) -> Iterator[Fault]:
 
 
 def _places(table: _Table, noun: str) -> _Applied:
-    """Return scales as read from wrong blocks along K or in a wrong memory layout, by text of the fault."""
+    """Return, for the text of each fault, the scales as read from wrong blocks along K or in a wrong memory layout."""
     array, places = table.array, dict[str, NDArray]()
     for text, index in _line_maps(array.shape[1], _BLOCK_POWERS):
         places[f"are those of another {noun}: {noun} p along K takes the scale of {noun} {text}"] = array[:, index]
@@ -295,7 +296,7 @@ def _layouts(rows: int, blocks: int) -> dict[str, Index]:
 
 
 def _tile_faults(tables: list[_Table]) -> Iterator[Fault]:
-    """Yield possible kernel faults: the scale of 128 rows or columns is applied to a block of another size."""
+    """Yield possible kernel faults: a group scale of 128 rows or columns is applied to 16, 32, 64 or 256 of them."""
     for table in tables:
         if table.line.startswith("block"):
             for size in (16, 32, 64, 256):
@@ -305,7 +306,7 @@ def _tile_faults(tables: list[_Table]) -> Iterator[Fault]:
 
 
 def _grouping_faults(setting: Setting) -> Iterator[Fault]:
-    """Yield possible kernel faults: the scale group advances too early, or one group's scale is applied to the sum."""
+    """Yield possible kernel faults: the next group's scales are used too early, or one group's scales for all of K."""
     groups = setting.groups
     assert groups
     count = len(groups.a)

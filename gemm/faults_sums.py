@@ -91,7 +91,7 @@ def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
     kept, more = every[counts > 0], np.flatnonzero(counts > 1)
     if not len(more):
         return [np.where(counts > 0, every, -1), kept]
-    adjacent = kept.tolist()  # each run of slices that are added several times is repeated directly after the run
+    adjacent = kept.tolist()  # for example 0, 1, 2, 1, 2, 3 if slices 1 and 2 are added twice
     for first, last in runs_of(more)[::-1]:
         place = adjacent.index(last) + 1
         adjacent[place:place] = [*range(first, last + 1)] * (int(counts[first]) - 1)

@@ -45,9 +45,9 @@ class GroupScales:
         return replace(self, a=self.a.swapaxes(1, 2), b=self.b.swapaxes(1, 2))
 
     def with_blocks(self, unit: int, index: NDArray[np.intp]) -> "GroupScales | None":
-        """Return the group scales after blocks of `unit` elements along K were moved; index -1 means a block of zeros.
+        """Return the group scales of operands whose block p of `unit` elements along K was block ``index[p]`` before.
 
-        None if a group would consist of blocks that have scales of several groups.
+        Index -1 means a block of zeros. None if a group would consist of blocks that have scales of several groups.
         """
         per_group = max(1, self.length // unit)
         places = np.pad(index, (0, -len(index) % per_group), constant_values=-1).reshape(-1, per_group)

@@ -147,7 +147,7 @@ def identify(
     except SparsityError as error:
         if instruction:
             raise
-        raise error.with_hint("dense=True, or --dense, selects dense instructions") from None
+        raise error.with_hint("if both matrices are dense, give dense=True, or --dense") from None
     if fmt and (instruction or operands.swapped):
         families = _families(in_factor_order(fmt, operands.swapped), instruction, named, dense, scales, k)
     shape = operands.shape

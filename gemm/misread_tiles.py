@@ -60,9 +60,9 @@ def regathered(matrix: NDArray, misreading: Misreading) -> NDArray:
 
 
 def _misread(text: str, written: _Units, read: _Units, rows: int, pitch: int, bits: int) -> Iterator[Misreading]:
-    """Yield a tile with rows of `pitch` bytes, from the addresses at which its 16-byte units are written and read.
+    """Yield a tile whose 16-byte units are written at some addresses and read from others; a row has `pitch` bytes.
 
-    Nothing is yielded if an address that is read holds no unit.
+    `written` and `read` are these addresses, one per unit. Nothing is yielded if an address that is read holds no unit.
     """
     at = np.full(rows * pitch // UNIT_BYTES, -1, np.intp)
     at[written // UNIT_BYTES] = np.arange(len(written))
@@ -107,7 +107,7 @@ def _tile_units(
 
 
 def _core_address(row: _Units, unit: _Units, stride: int, leading: int) -> _Units:
-    """Return the addresses of 16-byte units in core matrices with the given descriptor offsets."""
+    """Return each 16-byte unit's address; core matrices are `stride` bytes apart along M or N, `leading` along K."""
     address: _Units = row // 8 * stride + unit * leading + row % 8 * UNIT_BYTES
     return address
 

@@ -170,7 +170,10 @@ class Setting:
 
 
 def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArray:
-    """Return an array with the blocks of each row reordered; one row of the array covers `k` elements along K."""
+    """Return an array in which block p of each row is the former block ``index[p]``, or zeros if ``index[p]`` is -1.
+
+    A row covers `k` elements along K, a block covers `unit` of them.
+    """
     count, width = k // unit, array.shape[1] * unit // k
     if not width or width * count != array.shape[1]:
         return array

@@ -63,7 +63,7 @@ class StreamK:
             raise OperandError(f"first of stream-K must be True or False, not {shown(self.first)}")
 
     def dealt(self, shape: tuple[int, int], k_tiles: int, cut: str) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
-        """Return for each output tile the index of its division into slices; and all divisions, as K tiles per slice.
+        """Return for each output tile an index into a list of divisions of K; and this list: K tiles of each slice.
 
         `shape` is the shape of the product, and each output tile has `k_tiles` K tiles. `cut` is the division of all
         streamed K tiles among workers, ``rounded up`` or ``balanced`` as in :data:`sptc.gemm.ways.CUTS`.

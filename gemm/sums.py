@@ -151,7 +151,7 @@ def sums(way: Way, chains: Chains) -> NDArray:
 
 
 def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Way]]:
-    """Yield the groups of outputs with equal K slices: rows, columns, and way of summation of each group."""
+    """Yield, for each group of outputs with equal K slices, its rows, its columns and its way of summation."""
     place, dealing = chains.place, way.stream_k
     assert dealing
     numbers, ways = way.of_tiles(place.shape, chains.factors.count)

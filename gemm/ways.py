@@ -310,7 +310,7 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
         if len(parts) != 1 << len(bits):
             raise OperandError(f"a tree over {len(bits)} bits adds {1 << len(bits)} slices, not {len(parts)}")
         numbered = dict(enumerate(parts))
-        for bit in bits:  # add the terms whose numbers differ in this bit
+        for bit in bits:  # add pairs of terms whose numbers differ only in this bit
             numbered = {n: add(part, numbered[n | 1 << bit]) for n, part in numbered.items() if not n >> bit & 1}
         return numbered[0]
     if order in ("in order", "reverse"):

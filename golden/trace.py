@@ -18,11 +18,11 @@ class Trace:
     """
 
     #: Exponents of the terms, not normalised, plus exponents of block scales, shape (terms, ...). Valid only for terms
-    #: that count in the largest exponent e_max.
+    #: whose exponents are included in the maximum e_max.
     exponents: NDArray[np.int32]
-    #: Mask of terms whose exponents count in the largest exponent e_max, shape (terms, ...).
+    #: Mask of terms whose exponents are included in the maximum e_max, shape (terms, ...).
     participates: NDArray[np.bool_]
-    #: Exponents of the accumulator. Valid only where the accumulator counts in the largest exponent e_max.
+    #: Exponents of the accumulator. Valid only where they are included in the maximum e_max.
     c_exponents: NDArray[np.int32]
     #: Largest exponent (e_max) of the terms, accumulator and lower bound e_zero. All terms are aligned to e_max.
     e_max: NDArray[np.int32]
@@ -42,7 +42,7 @@ class Trace:
 
     @property
     def c_participates(self) -> NDArray[np.bool_]:
-        """Mask of accumulators that count in the largest exponent e_max: those that are finite and not zero."""
+        """Mask of accumulators whose exponents are included in e_max: those that are finite and not zero."""
         return self.c_aligned != 0
 
     @property

@@ -118,7 +118,7 @@ class NibbleError(Error):
 
 
 def structure(granularity: Granularity) -> tuple[int, int, int]:
-    """Return the numbers of units per chunk, of stored units per chunk, and of elements per unit."""
+    """Return, for a sparsity pattern: units per chunk, stored units per chunk, and elements per unit."""
     if granularity.stored == 1:
         return 2, 1, 1
     return UNITS_PER_CHUNK, 2, granularity.logical // UNITS_PER_CHUNK

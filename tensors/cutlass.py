@@ -57,7 +57,7 @@ def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: in
     """Return an atom. An element's address is the sum of digit times stride over the digits of its row and column.
 
     The mixed-radix digits of a row are row % 8, row // 8 % 2 and row // 16. Those of a column are
-    column % half, column // half % 2 and column // (2 half).
+    column % half, column // half % 2 and column // (2 half). `strides` holds the digits' strides in this order.
     """
     m, k = np.arange(rows).reshape(-1, 1), np.arange(0, columns, _CHUNK[bits]).reshape(1, -1)
     m0, m1, m2, k0, k1, k2 = strides

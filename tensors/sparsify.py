@@ -24,7 +24,7 @@ class Producer:
     """Metadata conventions of a software library for chunks with fewer non-zero units than stored units."""
 
     empty: int  #: Nibble of a 2:4 or 4:8 chunk in which all units are zero
-    #: Nibble of a chunk whose only non-zero unit is unit 0, 1, 2 or 3.
+    #: For unit 0, 1, 2 and 3 of a 2:4 or 4:8 chunk: nibble of a chunk in which only this unit is not zero.
     single: tuple[int, int, int, int]
     empty_of_two: int  #: Nibble of a 1:2 chunk in which both units are zero
     #: Whether stored units that are zero are written as +0. If not, they are copied from the matrix and can be -0.0.

@@ -253,7 +253,7 @@ def test_what_is_refused() -> None:
         (
             (np.ones_like(A), B, Y),
             {},
-            r"^not 2:4 sparse: 64 of 64 .*; dense=True, or --dense, selects dense instructions$",
+            r"^not 2:4 sparse: 64 of 64 .*; if both matrices are dense, give dense=True, or --dense$",
         ),
         ((A, B[:32], Y), {}, r"^A has 64 columns and B 32 rows: they have no common K$"),
         ((A, B, Y[:3]), {}, r"^y must have the shape \(4, 2\) of the product, not \(3, 2\)$"),
