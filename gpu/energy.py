@@ -128,7 +128,7 @@ class Meter:
         self._sms, self._seconds = sms, seconds
 
     def measure(self, works: Sequence[Work], rng: np.random.Generator) -> Iterator[Energy]:
-        """Measure the energy of each loop in the given order, and the baseline power before, between and after loops.
+        """Measure the energy of each loop, in order, and the baseline power before the loops and after every few loops.
 
         The generator `rng` draws the operands. Raise a `BackendError` if the GPU cannot run a loop.
         """
@@ -178,7 +178,7 @@ class Meter:
         return Energy(work, self._sms, clock, temperature, watts, 0.0, rate)
 
     def _watts(self) -> float:
-        """Return the GPU's mean power in W over the next seconds, between two updates of the energy counter."""
+        """Return the GPU's mean power in W in a measurement that begins and ends at an update of the energy counter."""
         time.sleep(_SETTLING)
         first, begun = self._step()
         time.sleep(self._seconds - _SETTLING)
@@ -196,7 +196,7 @@ class Meter:
 
 
 def _kept(loop: Loop) -> int:
-    """Return the number of products of stored elements of A for one instruction on all warps of the SM."""
+    """Return the number of products of stored elements of A if all warps of the loop execute one instruction."""
     i = loop.instruction
     return i.m * i.n * i.stored_k * (loop.warps if i.family == "mma" else loop.warps // _WARPGROUP)
 

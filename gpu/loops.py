@@ -164,7 +164,7 @@ _EPILOGUE = (
 
 
 class _Image:
-    """Layout of a loop's operands in shared memory, as consecutive swizzle patterns, A first."""
+    """Layout of a loop's operands in shared memory: A, if A is there, then B, each in whole swizzle patterns."""
 
     def __init__(self, loop: Loop) -> None:
         self.descriptors: dict[str, int] = {}

@@ -17,8 +17,8 @@ RANGE = 8
 #: Number of columns of tensor memory. The kernel allocates all of them.
 _COLUMNS = 512
 _RANGE_BYTES, _LANES, _WARP_LANES = 4 * RANGE, 128, 32
-#: Maximum number of tests of the barrier, each of some microseconds. If all tests fail, the kernel stores an
-#: unfinished D.
+#: Maximum number of tests whether the barrier is complete; a test takes some microseconds. If all tests fail, the
+#: kernel stores an unfinished D.
 _TRIES = 1 << 20
 
 
@@ -43,7 +43,8 @@ def tensor_kernel(opcode: Opcode, target: str, idesc: int, addresses: Mapping[st
     barriers.
     """
     pair = opcode.cta_group == 2
-    if opcode.scale_size:  # older PTX versions lack .block16 and .block32; sparse opcodes need .scale_vec
+    # Write the scale size as .scale_vec, which sparse opcodes need; older PTX versions lack .block16 and .block32.
+    if opcode.scale_size:
         opcode = replace(opcode, scale_word=f"scale_vec::{opcode.scale_size}X")
     return f"""\
 {version_and_target(target)}

@@ -31,7 +31,7 @@ def cache_folder() -> Path:
         return Path(chosen)
     try:
         folder = user_cache_path("sptc", appauthor=False)
-    except RuntimeError:  # the user has no home folder, for which platformdirs before 4.11 returns a relative path
+    except RuntimeError:  # the user has no home folder; platformdirs before 4.11 then returns a relative path
         folder = Path()
     return folder if folder.is_absolute() else Path(_own_folder().name)
 

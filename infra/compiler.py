@@ -19,7 +19,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror")
 #: An error message quotes the first line of a tool's output that contains the first of these texts; if there is no such
 #: line, the first line that contains the second text.
 _TELLING = (os.strerror(errno.ENOSPC), "rror")
-#: Announcement of the first build of this process, in a list that is empty before that build. The list is used only if
+#: Message that announces the first build of this process. The list is empty before that build, and is used only if
 #: standard error is not a terminal.
 _announced: list[str] = []
 

@@ -17,7 +17,7 @@ class Theme(Enum):
     DARK = "dark"
 
 
-#: Colours of a diagram for the light and for the dark theme.
+#: Colours of paper, text, quiet text, lines and marks. Each is a pair: colour in the light and in the dark theme.
 _PAPER, _TEXT, _QUIET, _LINE, _MARK = (
     ("#ffffff", "#0d1117"),
     ("#1f2328", "#f0f6fc"),
@@ -25,7 +25,7 @@ _PAPER, _TEXT, _QUIET, _LINE, _MARK = (
     ("#59636e", "#9198a1"),
     ("#b00020", "#ff7b72"),
 )
-#: Fill colours of a shape (light theme, dark theme), by the role of the shape.
+#: For each role of a shape: fill colours of the shape in the light and in the dark theme.
 FILLS: dict[str, tuple[str, str]] = {
     "operand": ("#cfe2f3", "#0c2d6b"),
     "choice": ("#fce5cd", "#5a1e02"),
@@ -78,7 +78,7 @@ class Diagram:
         copies: int = 1,
         size: float = 11,
     ) -> None:
-        """Draw a box at (left, top, width, height) with centred text. Up to three of its `copies` appear as a stack."""
+        """Draw a box at (left, top, width, height) with centred text. Several `copies` are a stack of two or three."""
         x, y, width, height = at
         for shift in range(_STACK * min(copies - 1, 2), -1, -_STACK):
             place = {"x": x + shift, "y": y - shift, "width": width, "height": height, "rx": 3}

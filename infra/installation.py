@@ -77,7 +77,7 @@ def _version(name: str) -> str | None:
 
 
 def _compares(version: str, condition: str) -> bool:
-    """Return whether a version satisfies a condition with ==, >=, <= or <; True for any other condition."""
+    """Return whether a version satisfies a condition with ==, >=, <= or <. Other conditions count as satisfied."""
     match = re.fullmatch(r"(==|>=|<=|<)(.+)", condition)
     if not match:
         return True

@@ -20,8 +20,8 @@ __all__ = ["Journal"]
 _TABLES = {"task": "(content TEXT NOT NULL)", "entries": "(number INTEGER PRIMARY KEY, content TEXT NOT NULL)"}
 #: Maximum size in bytes of a database file, and of one task or entry.
 _MOST_BYTES, _LONGEST = 1 << 30, 1 << 26
-#: Number of SQLite steps between two calls of the progress handler, and maximum number of calls per query, which are
-#: reached after some minutes.
+#: Number of SQLite steps between two calls of the progress handler, and maximum number of these calls in one query. A
+#: query reaches the maximum after some minutes.
 _STEPS, _MOST_CALLS = 1_000_000, 10_000
 #: Number of database rows that are read at once.
 _ROWS = 1_000
@@ -154,7 +154,7 @@ class Journal:
         self.task = json.loads(text)
 
     def entries(self) -> Iterator[tuple[int, Any]]:
-        """Yield number and JSON value of each entry in ascending order. Raise a `FileError` for a damaged entry."""
+        """Yield number and JSON value of each entry, ordered by number. Raise a `FileError` for a damaged entry."""
         for number, content in self._select("SELECT number, content FROM entries ORDER BY number"):
             try:
                 yield number, json.loads(content)

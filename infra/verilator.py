@@ -24,7 +24,8 @@ _VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-t
              "-Wno-lint")  # fmt: skip
 _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVM_TIMING=0")
 _RUNTIME = ("verilated", "verilated_threads")
-#: C++ options for Verilator's runtime. Its time-critical code is in headers and is compiled with the model.
+#: C++ options for Verilator's runtime. A low level suffices, since the time-critical code of the runtime is in
+#: headers, which are compiled with the model.
 _RUNTIME_OPTIMISATION = ("-O1",)
 #: C++ text in front of the drivers, which defines a function that Verilator's runtime calls.
 _PREAMBLE = "double sc_time_stamp() { return 0; }\n"

@@ -65,7 +65,7 @@ class Barriers:
         self.settle(np.array([place]))
 
     def state(self) -> bytes:
-        """Return the state of all ``mbarrier`` objects, to find out whether it has changed."""
+        """Return the state of all ``mbarrier`` objects as bytes, so that two states can be compared."""
         return b"".join(array.tobytes() for array in (self.phase, self.pending, self.bytes))
 
     def require(self, places: NDArray[np.int64], ins: Instruction) -> None:
@@ -155,7 +155,7 @@ def barrier_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def wait_step(machine: Machine, ins: Instruction) -> tuple[WaitStep, Step]:
-    """Return the two functions that together execute an ``mbarrier.try_wait`` or ``test_wait``.
+    """Return two functions for ``mbarrier.try_wait`` or ``test_wait``: begin a wait, and end a wait with result false.
 
     The first function writes true for threads whose phase is complete, and returns these threads; the other threads
     wait. The second function writes false, for threads that continue although their phase is not complete.

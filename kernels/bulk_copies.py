@@ -53,12 +53,12 @@ class Box:
     def from_map(cls, tile: MapRecord, corner: list[int]) -> "Box":
         """Return the box of a tensor map. The first element of the box has the coordinates `corner`."""
         piece, offsets, inside = tile.pieces(corner)
-        fill = 0x7FF7 if tile.fill == "nan" else 0  # fill measured on an H200 for f16, bf16, f32, f64
+        fill = 0x7FF7 if tile.fill == "nan" else 0  # value measured on an H200 with f16, bf16, f32 and f64
         offsets = offsets + (tile.address - GLOBAL_BASE)
         return cls(tile.box_bytes, tile.element, piece, offsets, inside, tile.swizzle, fill)
 
     def has_reduction(self, operation: str) -> bool:
-        """Return whether PTX can reduce the elements. Integers can also be reduced as bits (``u32`` as ``b32``)."""
+        """Return whether PTX has this reduction of the elements. Integers also count as bits (``u32`` as ``b32``)."""
         bits = f"b{self.element[1:]}" if self.element[0] in "us" else self.element
         return is_reduction(operation, self.element) or is_reduction(operation, bits)
 
@@ -271,7 +271,7 @@ def map_step(machine: Machine, ins: Instruction) -> Step:
     start, size, count = FIELDS[words[3]]
     number = ins.operands[1] if len(ins.operands) > 2 else Immediate(0)
     if not isinstance(number, Immediate) or not 0 <= number.value < count:
-        raise not_modelled(ins, "the index of the field must be a constant in the range of the field")
+        raise not_modelled(ins, f"the index into field '{words[3]}' must be a constant from 0 to {count - 1}")
     target, read = machine.places(ins.operands[0], space_of(ins), ins, 16), machine.reader(ins.operands[-1], words[-1])
     offset = start + size * number.value
 

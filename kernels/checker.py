@@ -61,15 +61,15 @@ class Checker:
         #: Only later accesses must be checked.
         self.settled = {"wrote": 0, "read": 0}
         self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
-        #: For each word of shared memory: number of unfinished copies or multiplications that may read or write the
-        #: word, and line of the latest of them.
+        #: For reads and for writes, for each word of shared memory: number of unfinished copies or multiplications that
+        #: may still access the word in this way, and line of the latest of them.
         self.in_flight = {name: views(np.zeros(words, np.uint16)) for name in ("read", "write")}
         self.in_flight_line = {name: views(np.zeros(words, np.uint32)) for name in ("read", "write")}
         #: Number of cells (of 1, 2 or 4 words) that unfinished work may still read, and number that it may still write.
         self.flying = {"read": 0, "write": 0}
         #: First part of the opcode (before the first dot) of the instruction at each line.
         self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}
-        #: Vector clocks `seen` and `fenced` that arriving threads have stored at each barrier.
+        #: For each barrier: the vector clocks `seen` and `fenced` that threads stored in the barrier when they arrived.
         self.left: dict[Any, NDArray[np.int32]] = defaultdict(lambda: np.zeros((2, self.warps + 2), np.int32))
         self.bulk_time = 0
         #: Record of the copies to shared memory. It is None if the kernel has no ``wgmma`` descriptors to compare the
@@ -122,7 +122,7 @@ class Checker:
     def _unseen(
         self, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray[np.intp]
     ) -> tuple[int, int] | None:
-        """Return a word whose last access is not ordered before an access by a thread, and the thread; else None."""
+        """Return a word and a thread such that the word's last access is not ordered before the thread's, or None."""
         numbers = self.last[verb][count].take(cells).view(np.uint32)
         if not numbers.size or int(numbers.max()) <= self.settled[verb]:
             return None
@@ -155,7 +155,7 @@ class Checker:
         self._note(ins, "wrote", count, cells, threads)
 
     def overwrite(self, ins: Instruction, threads: NDArray[np.intp], at: NDArray[np.int64], octets: int) -> None:
-        """Check that reads of words are ordered before copies to them by `threads`: one thread, or one per offset."""
+        """Check that earlier reads are ordered before copies to offsets `at` by `threads`: one, or one per offset."""
         count, cells = cells_of(at, octets)
         self._overwrite(ins, threads.repeat(len(cells) // len(at)) if len(threads) > 1 else threads, count, cells)
 

@@ -18,7 +18,7 @@ __all__ = ["Convergence"]
 
 _WARP, _WARPGROUP = 32, 128
 _BITS = np.uint32(1) << np.arange(_WARP, dtype=np.uint32)
-#: Index of the operand that is the member mask, by the first word of the opcode.
+#: For each first word of an opcode with a member mask: index of the operand that is the member mask.
 _MEMBER_MASKS = {"shfl": 4, "vote": 2, "redux": 2, "elect": 1, "bar": 0}
 
 
@@ -26,7 +26,7 @@ _MEMBER_MASKS = {"shfl": 4, "vote": 2, "redux": 2, "elect": 1, "bar": 0}
 class _Meeting:
     """Condition for the execution of an instruction ``.sync``."""
 
-    group: int  #: Number of threads of a warp or a warpgroup
+    group: int  #: Number of threads that wait for each other: those of a warp or of a warpgroup
     members: Reader | None  #: Function that reads the member masks, or None if all threads of the group are members
     guard: Reader | None  #: Function that reads the guard predicate, or None without a guard
     is_barrier: bool  #: Whether the instruction is ``bar.warp.sync``, which threads may execute at different places

@@ -63,7 +63,7 @@ class ThreadGroups:
         self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
 
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
-        """Complete all committed groups of the threads but the last `left`; if not `closed`, all their work."""
+        """Complete all committed groups of the threads except the last `left`; if not `closed`, complete all work."""
         last = self.open - left - 1 if closed else self.open
         due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):
@@ -156,7 +156,7 @@ def copy_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _length_reader(machine: Machine, operand: Operand, octets: int) -> Reader:
-    """Return a function that reads the number of bytes to copy, or the predicate that selects zeros instead."""
+    """Return a function that gives the bytes that each thread reads: the operand, or 0 for a true predicate."""
     if not (isinstance(operand, Negated) or (isinstance(operand, Register) and operand.type == "pred")):
         return machine.reader(operand, "u32")
     ignores = machine.reader(operand, "pred")

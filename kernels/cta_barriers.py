@@ -91,7 +91,7 @@ class CtaBarriers:
         return None if partial or self.arrived[ctas, numbers[0]].any() else ctas
 
     def _settle(self, cta: int, number: int) -> int | None:
-        """Release the threads of a barrier if it is complete. Return the number of arrivals if there are too many."""
+        """Release the threads of a complete barrier. Return the number of arrivals if too many threads arrived."""
         threads = slice(cta * self.machine.threads, (cta + 1) * self.machine.threads)
         needed = int(self.needed[cta, number]) or int(self.alive[threads].sum())
         arrived = int(self.arrived[cta, number])
@@ -122,7 +122,7 @@ class CtaBarriers:
         return mask & ~self.waiting
 
     def _settle_clusters(self) -> None:
-        """Release threads that wait at a cluster barrier if all live threads of the cluster have arrived as often."""
+        """Release a thread that waits at its cluster barrier if no live thread of the cluster has fewer arrivals."""
         size = self.cluster_threads
         never = np.iinfo(np.int64).max
         arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)

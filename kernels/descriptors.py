@@ -9,7 +9,7 @@ from .program import Immediate, Instruction, Kernel, Operand, Register, Vector, 
 
 __all__ = ["constant_descriptors"]
 
-#: Maximum number of instructions in the search from a descriptor back to its constants.
+#: Maximum number of instructions through which a descriptor is traced back to the constants that set its bits.
 _MOST_STEPS = 16
 #: Number of lowest bits of a shared-memory descriptor that contain only the start address.
 _START_BITS = 16
@@ -17,7 +17,7 @@ Writers = Mapping[str, list[Instruction]]
 
 
 def constant_descriptors(kernel: Kernel) -> dict[str, tuple[int, ...]]:
-    """Return a sentence for each descriptor in a kernel that constants determine, with the lines of its uses.
+    """Return a text about each descriptor that constants determine, with the lines of the instructions that use it.
 
     A shared-memory descriptor is listed if a constant sets its offsets and swizzle; the start address may vary. An
     instruction descriptor of ``tcgen05`` is listed if all of its bits are constant.

@@ -13,7 +13,7 @@ __all__ = ["COMBINATIONS", "divided", "dot_product", "extracted", "funnel", "hig
            "wide_product"]  # fmt: skip
 
 Function = Callable[..., NDArray]
-#: Functions that combine two values, for integer instructions, for reductions, and for ``setp`` with a combination.
+#: Functions that combine two values: for integer instructions, reductions, and ``setp`` with a Boolean operation.
 COMBINATIONS: dict[str, np.ufunc] = {
     "add": np.add, "min": np.minimum, "max": np.maximum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,

@@ -266,7 +266,7 @@ def _batch(kernel: Kernel, launch: Launch) -> int:
 
 
 def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[Any], list[tuple[int, NDArray]]]:
-    """Return global memory with copies of the arrays, the parameter values, and the addresses of the arrays."""
+    """Return global memory with copies of the arrays, the parameter values, and the address of each array."""
     if not isinstance(args, Sequence):
         raise KernelError(f"'args' must be a sequence of arguments, not {type(args).__name__}")
     if len(args) != len(kernel.parameters):

@@ -78,7 +78,7 @@ def read_launch(path: Path) -> LaunchFile:
 
 def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileError], most_bytes: int) -> NDArray:
     if not isinstance(value, dict) or {*value} not in _ARRAY_KEYS:
-        raise refuse(f"array {name!r} must have the keys 'file', 'file' and 'tensor', or 'zeros' and 'shape'")
+        raise refuse(f"array {name!r} must have the key 'file', or 'file' and 'tensor', or 'zeros' and 'shape'")
     if "zeros" in value:
         shape = value["shape"]
         if not isinstance(shape, list) or len(shape) > _MOST_AXES or not all(type(s) is int and s > 0 for s in shape):

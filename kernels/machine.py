@@ -67,7 +67,7 @@ class Finding:
 
     kind: str
     line: int  #: Line number in the PTX text, from 1.
-    rule: str  #: Section of the PTX ISA that states the rule.
+    rule: str  #: Section of the PTX ISA that states the rule for this operation.
     text: str
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class _Base:
     def __init__(self, values: NDArray) -> None:
         self.values, self.at = values, values.astype(np.int64)
         self.low, self.high, self.bits = int(values.min()), int(values.max()), int(np.bitwise_or.reduce(values))
-        #: Offsets of the values in the memory of each state space, by the name of the space.
+        #: For each state space, by name: the values as offsets in the array that holds the memory of all threads.
         self.places: dict[str, NDArray[np.int64]] = {}
 
 
@@ -119,7 +119,7 @@ class Machine:
         self.thread_numbers = np.arange(self.count)
         self.cta_of_thread = self.thread_numbers // self.threads
         self.shared_start = (self.cta_of_thread * self.shared_bytes).astype(np.int64)
-        #: Start of each thread's memory in a state space, and the size of this memory in bytes.
+        #: For each state space, by name: offset at which each thread's memory starts, and size of this memory in bytes.
         self.spans = {
             "shared": (self.shared_start, self.shared_bytes),
             "local": (self.thread_numbers * kernel.local_bytes, kernel.local_bytes),

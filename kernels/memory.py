@@ -28,7 +28,7 @@ _FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 
 
 def views(array: NDArray) -> dict[int, NDArray]:
-    """Return views of an array, by elements per cell: each view divides the array into cells of up to 16 bytes."""
+    """Return views of an array, each as cells of up to 16 bytes. Key: number of the array's elements per cell."""
     types = UNSIGNED | {16: np.dtype(np.complex128)}
     return {size // array.itemsize: array.view(dtype) for size, dtype in types.items() if size >= array.itemsize}
 

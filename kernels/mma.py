@@ -161,7 +161,7 @@ _Grid = list[list[_Chain]]
 
 
 def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
-    """Arrange chains of ``mma`` in grids, by shape. Chains in a row share A, and chains in a column share B."""
+    """Arrange ``mma`` chains in grids: a row shares A, and a column shares B. Return a list of grids for each shape."""
     chains: dict[Numbers, _Chain] = {}
     for one in run:
         chains[one.d] = [*chains.pop(one.c, ()), one]
@@ -181,7 +181,7 @@ def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
 
 
 class _Product:
-    """Grids of ``mma`` chains, all of one shape, as register indices: (grids, rows or columns, steps, registers)."""
+    """Register indices of ``mma`` grids of one shape. Axes: grids, rows or columns, steps of a chain, registers."""
 
     def __init__(self, machine: Machine, grids: list[_Grid]) -> None:
         self.machine = machine

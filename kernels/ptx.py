@@ -21,8 +21,9 @@ __all__ = ["parse_ptx"]
 _LATEST_VERSION = (9, 5)
 #: Maximum number of registers in a kernel, and maximum number of decimal digits in a number.
 _MOST_REGISTERS, _MOST_DIGITS = 1 << 20, 60
-#: Maximum bytes of variables and parameters by state space: per CTA, thread, kernel or module (PTX ISA, "Kernel
-#: Function Parameters"; CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+#: Maximum bytes of shared variables per CTA, of local variables per thread, of parameters per kernel, and of global or
+#: constant variables per module (PTX ISA, "Kernel Function Parameters"; CUDA C++ Programming Guide, "Technical
+#: Specifications per Compute Capability").
 _MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "param": 32764, "global or constant": 1 << 30}
 #: Directives in the body of a kernel that do not affect its results.
 _IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
@@ -158,7 +159,7 @@ class _Module:
         return match.end() if match else place
 
     def variable(self, place: int, end: int) -> int:
-        """Read the declaration of a variable in global or constant memory, and return the index after it."""
+        """Read the declaration of a global or constant variable, and return the index of the text after it."""
         end = self.text.find(";", end - 1) + 1 or len(self.text)
         text = " ".join(self.text[place:end].split())
         declared = _DECLARED.fullmatch(text)
@@ -247,7 +248,7 @@ class _Body:
         self.dynamic: dict[str, int] = {}
         #: Bytes of the variables declared so far, by state space.
         self.ends = {"shared": 0, "local": 0}
-        #: Number of blocks that have begun, and the number of each block that has not ended.
+        #: Number of code blocks (text in braces) that have begun, and the numbers of those blocks that have not ended.
         self.blocks, self.open = 0, [0]
         for start, text in module.shared:
             try:
@@ -259,7 +260,7 @@ class _Body:
         self.branches: list[tuple[int, list[dict[str, str]]]] = []
 
     def declare(self, space: str, text: str) -> None:
-        """Allocate a declared variable after the earlier variables of its state space. Dynamic memory has size 0."""
+        """Allocate a declared variable after earlier variables of its state space. A dynamic variable has size 0."""
         declared = _STORED.search(text)
         if not declared:
             raise KernelError(f"'{text[:60]}' is not a declaration")

@@ -31,10 +31,11 @@ _BUILDERS: dict[str, Builder] = {
     **ARITHMETIC, **ACCESS, **WARPS, "cvt": conversion_step, "cp": any_copy_step, "tensormap": map_step,
     "mbarrier": barrier_step, "mma": mma_step, "wgmma": wgmma_step, "tcgen05": tcgen05_step,
 }  # fmt: skip
-#: Once in this number of rounds, the threads that have waited longest run first, and asynchronous work is executed, so
-#: that spinning threads cannot block other threads.
+#: A round runs the threads at one program counter. Once in this number of rounds, the threads that have waited longest
+#: run first, and asynchronous work is executed, so that spinning threads cannot block other threads.
 _FAIR_ROUNDS = 1024
-#: Once in this number of rounds, waits for an ``mbarrier`` return false, so that spinning threads cannot block them.
+#: Once in this number of rounds, waits for an ``mbarrier`` return false, so that spinning threads cannot block the
+#: threads that wait.
 _SPIN_ROUNDS = 64 * _FAIR_ROUNDS
 #: Maximum number of times that waits for an ``mbarrier`` return false without an effect on any barrier or program
 #: counter. A launch that needs more, or in which no register changes either, is a deadlock.
@@ -183,7 +184,7 @@ class Program:
             work()
 
     def _state(self) -> tuple[bytes, bytes]:
-        """Return two byte strings: program counters and state of barriers, and registers, each of all threads."""
+        """Return the state of all threads as two byte strings: program counters and barriers, and registers."""
         arrays = (self.counters, self.barriers.arrived, self.barriers.cluster_arrivals)
         registers = b"".join(register.tobytes() for register in self.machine.registers)
         return barriers(self.machine).state() + b"".join(array.tobytes() for array in arrays), registers

@@ -20,7 +20,7 @@ __all__ = ["TensorMemory", "load_step", "store_step", "tensor_memory"]
 _UNWRITTEN = 0x7FC0DEAD
 _WARP_LANES = 32
 _LOW_HALF = np.uint32(0xFFFF)
-#: Number of registers per thread of ``tcgen05.ld`` and ``st`` with ``.x1``, by shape.
+#: For each shape: number of a thread's registers that ``tcgen05.ld`` or ``tcgen05.st`` with ``.x1`` accesses.
 _REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
 _Words = tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]
 

@@ -33,7 +33,7 @@ FIELDS: dict[str, tuple[int, int, int]] = {
 #: and tf32 with flushing, tf32) are not modelled.
 _ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 9: "f64", 10: "bf16"}
 _CODES = {name: code for code, name in _ELEMENTS.items()}
-#: Swizzle modes and fill values by their code in a tensor map.
+#: Swizzle modes, and fill values. The index of each in its tuple is its code in a tensor map.
 SWIZZLES = ("none", "32B", "64B", "128B")
 FILLS = ("zeros", "nan")
 _FLOATS = ("f16", "bf16", "f32", "f64")

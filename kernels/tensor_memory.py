@@ -126,8 +126,8 @@ def _ctas_of(machine: Machine, ins: Instruction, thread: int) -> Any:
     return slice(cta - cta % 2, cta - cta % 2 + 2)
 
 
-#: For each shape of ``tcgen05.cp``: number of rows that it reads, number of 16-byte words per row, and first lane of
-#: each copy that it writes.
+#: For each shape of ``tcgen05.cp``: number of rows that the instruction reads, number of 16-byte words per row, and
+#: first lane of each copy of these rows in tensor memory.
 _COPIES = {
     "128x256b": (128, 2, (0,)), "128x128b": (128, 1, (0,)), "64x128b.warpx2::02_13": (64, 1, (0, 64)),
     "32x128b.warpx4": (32, 1, (0, 32, 64, 96)),

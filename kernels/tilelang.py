@@ -210,7 +210,7 @@ def _number(value: Any, tvm: Any, sizes: Mapping[str, int]) -> int:
 
 
 def _map(operands: list[Any], tvm: Any, sizes: Mapping[str, int]) -> TensorMap:
-    """Return the tensor map of a call with operands type, rank, array, sizes, strides, box, element strides, modes."""
+    """Return the tensor map that a call encodes from type, rank, array, sizes, strides, box, element strides, modes."""
     rank = _number(operands[1], tvm, sizes)
     numbers = [_number(value, tvm, sizes) for value in operands[3:]]
     shape, strides, box, steps = (tuple(numbers[place : place + rank][::-1]) for place in range(0, 4 * rank, rank))

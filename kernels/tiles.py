@@ -24,7 +24,7 @@ _UNIT_WORDS = _UNIT // _WORD
 
 @dataclass
 class _Mismatch:
-    """A descriptor that reads tiles with rows longer than 16 bytes, and the number of tile bytes that no one reads."""
+    """A descriptor that reads tiles with rows longer than 16 bytes, and the number of tile bytes never read."""
 
     ins: Instruction
     operand: str
@@ -60,8 +60,8 @@ class CopiedTiles:
         self.origin = np.zeros(words, np.int32)
         #: Line of each copy, indexed by the number of the copy.
         self.lines = [0]
-        #: Mismatches: in one dictionary by operand and offsets of the descriptor, in another by number of the copy that
-        #: wrote the tile.
+        #: Mismatches by operand, leading offset and stride offset of the descriptor, and mismatches by number of the
+        #: copy that wrote the tile.
         self._mismatches: dict[tuple[str, int, int], _Mismatch] = {}
         self._mismatch_of_copy: dict[int, _Mismatch] = {}
         machine.at_exit.append(self._report)

@@ -37,7 +37,7 @@ class Compilation:
     shared: int
     #: Size of the scratch memory of a CTA in bytes.
     scratch: int
-    #: Box and swizzle of each tensor map, in the order of the parameters. A wide block is copied as several boxes.
+    #: Box and swizzle of each tensor map, in the order of the parameters. A wide tile is copied as several boxes.
     maps: tuple[tuple[tuple[int, ...], str], ...]
     #: Names of the kernel parameters that are not constants, in order.
     parameters: tuple[str, ...]

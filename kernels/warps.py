@@ -60,7 +60,7 @@ def _lanes(machine: Machine, mask: Mask, true: NDArray[np.bool_] | None = None) 
 
 
 def _members(machine: Machine, mask: Mask, read: Reader) -> NDArray[np.uint32]:
-    """Return for each thread a mask of the lanes in its member mask that execute the instruction, and its own lane."""
+    """Return for each thread a mask of its own lane and of those of its member lanes that execute the instruction."""
     return _lanes(machine, mask) & read() | _BIT[machine.thread_numbers % _WARP]
 
 

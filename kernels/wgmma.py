@@ -26,7 +26,7 @@ from .program import Address, Instruction, Vector, at_line, register_names
 __all__ = ["waiting_for_wgmma", "wgmma_registers", "wgmma_step"]
 
 _WARP, _WARPGROUP, _UNIT = 32, 128, 16
-#: Maximum number of multiplications that are computed together. It limits the memory that a run needs.
+#: Maximum number of multiplications that are computed together. This maximum limits the memory that a run needs.
 _MOST_STEPS = 16
 
 
@@ -112,7 +112,7 @@ class _Issued:
     form: _Form
     #: For each warpgroup: descriptors of A and B, and whether D is added to the product.
     keys: NDArray[np.uint64]
-    #: Shared-memory reads of each warpgroup, recorded only if accesses are checked.
+    #: For each warpgroup, if accesses are checked: offsets in shared memory that are read, and bytes read at each.
     reading: dict[int, tuple[NDArray[np.int64], int]]
 
     def takes(self, other: "_Issued") -> bool:

@@ -1,4 +1,4 @@
-"""C++ text of constant tables. A table stores the contribution of each bit of row and column to an index map."""
+"""C++ text of constant tables. An index map is stored as the amounts that the bits of row and column add."""
 
 from collections.abc import Iterable, Sequence
 
@@ -42,7 +42,7 @@ def padded(strides: Sequence[int], count: int) -> list[int]:
 
 
 def place_row(*maps: NDArray[np.intp]) -> str:
-    """Return index maps as a row of a placement table: for each map, contributions of the bits of row and column.
+    """Return index maps as an entry of a placement table: for each map, what each bit of row and column index adds.
 
     Raise an `AssertionError` if a map is not a sum over the bits of row and column.
     """
