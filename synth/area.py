@@ -60,7 +60,7 @@ class Survey:
     stages: tuple[Stage, ...]  #: Stages of the dot-product unit, each synthesised separately
     between: Measurement | None  #: Logic of the dot-product unit that belongs to no stage
     formats: tuple[FormatShare, ...]  #: Cost of each element format in the dot-product unit
-    top: str  #: Name of the top module that was split into :attr:`parts`, or an empty string
+    top: str  #: Name of the top module that was split into :attr:`parts`; empty if none was split
     #: Parts of the top module, each synthesised separately. The dot-product units are the first part.
     parts: tuple[Stage, ...]
     seconds: float  #: Elapsed time of the survey in seconds
@@ -233,8 +233,9 @@ class _Plan:
 
     def add_stages(self) -> None:
         whole, _ = self.requests["unit"]
-        # With the option `combinational`, the netlist has one submodule, the whole unit, so that stages cannot be
-        # separated. Therefore, split another netlist: a unit without pipeline registers, whose stages are submodules.
+        # With the option `combinational`, the only submodule in the measured netlist is the whole unit, so that this
+        # netlist cannot be split into stages. Therefore, split the netlist of a unit without pipeline registers: each
+        # stage is one of its submodules.
         parts, between = stages(unit(replace(self._config, cuts=())) if self._recipe.combinational else whole)
         self._stages = tuple(parts)
         self.requests |= {f"stage {name}": (netlist, self._plain) for name, netlist in parts.items()}

@@ -216,7 +216,7 @@ class Library:
         """The smallest full adder in the library; raise an `Error` if the library has no full adder."""
 
         def outputs(cell: Cell, ones: frozenset[int]) -> list[tuple[str, bool]]:
-            """Return outputs that tell whether the number of 1 inputs is in `ones`; True marks inverted outputs."""
+            """Return the outputs that are 1 (False) or 0 (True) if and only if the number of 1 inputs is in `ones`."""
             counts = ((ones, False), (frozenset(range(4)) - ones, True))
             return [(pin, inv) for pin, _ in cell.outputs for those, inv in counts if cell.computes(pin, those)]
 

@@ -10,9 +10,9 @@ from .netlist import TOP, Netlist, black_box, black_box_of_unit, emit_around_uni
 
 __all__ = ["TOPS", "Part", "names_of", "parts_of"]
 
-#: Top modules that can be divided into parts. Each entry has the hierarchical name of the array of dot-product units,
-#: and the names of all parts outside the array. Keys of these names are hierarchical module names without instance
-#: numbers. A module that is not listed belongs to the part of the module that contains it.
+#: Top modules that can be divided into parts. For each top module, the entry has the hierarchical name of the array of
+#: dot-product units, and a dictionary of all parts outside the array: from hierarchical module names, without instance
+#: numbers, to names of parts. A module that is not listed belongs to the part of the module that contains it.
 TOPS = {
     "warp": ("core", {"": "registers to operands, results to registers"}),
     "warpgroup": (
@@ -42,7 +42,7 @@ TOPS = {
         },
     ),
 }
-#: Names of the parts inside an array of dot-product units, by module name without numbers.
+#: For each module inside an array of dot-product units (name without instance numbers), name of the part.
 _OF_ARRAY = {
     "": "control of an array",
     ".unit": "unit",
@@ -63,7 +63,7 @@ class Part:
 
 
 def names_of(top: str) -> dict[str, str]:
-    """Return the name of the part for each module of a top module; keys are hierarchical names without numbers."""
+    """For each listed module of a top module (hierarchical name without instance numbers), return the part's name."""
     array, names = TOPS[top]
     return names | {f"{array}{module}": name for module, name in _OF_ARRAY.items()}
 

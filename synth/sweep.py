@@ -21,7 +21,7 @@ class Place:
     #: Element formats of the configuration. Packed e2m1 (``e2m1/4``) implies both formats of block scales, since all of
     #: its instructions have block scales.
     formats: tuple[str, ...]
-    alignment_bits: int  #: Number of bits that alignment keeps below the largest exponent, also for 8-bit floats
+    alignment_bits: int  #: F, for fp8 too: number of bits that alignment keeps below the largest exponent
     step_bytes: int  #: Bytes of stored A that a unit takes per cycle; they determine the number of products
     mux: str  #: Type of operand multiplexers, ``mux4`` or ``mux3``
     cuts: tuple[str, ...]  #: Cuts (positions in the dot-product unit) that have a pipeline register

@@ -14,7 +14,7 @@ __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
 
 
 def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
-    """Return a table with a line for each point of a sweep: it has the range of products per cycle over all formats."""
+    """Return a table with a line for each point of a sweep. Products per cycle are a range over all element formats."""
     timed = recipe.longest == "delay"
     scatters = [f"scatter of {name}" for name in headers(recipe)] if recipe.orders > 1 else []
     rows = [["formats", "A", "mux", "cuts", "F", "step [B]", *headers(recipe), *scatters, "products/cycle"]]

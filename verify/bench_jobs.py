@@ -367,7 +367,7 @@ def _commits(rng: np.random.Generator) -> int:
 
 
 def _panel_order(count: int, pair: bool) -> list[int]:
-    """Return panel numbers of D (eight columns each) in order of computation; for a CTA pair, halves of D alternate."""
+    """Return the panels of D (eight columns each) in order of computation; a CTA pair alternates between D's halves."""
     return [place // 2 + place % 2 * (count // 2) if pair else place for place in range(count)]
 
 

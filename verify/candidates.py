@@ -16,11 +16,11 @@ from .stimulus import Given, scaled_matrices
 
 __all__ = ["draw_candidates", "far_scales", "least_matrices"]
 
-#: Number of directed tiles of each kind, divided by the number of random tiles per distribution. The number of tiles
-#: with undefined nibbles has the same factor.
+#: Number of directed tiles of each kind for each random tile of a distribution. For sparse instructions, also number of
+#: tiles with undefined nibbles for each random tile of a distribution.
 _SHARE = 3
-#: Distribution of the tiles with undefined nibbles; the key tells whether elements are integers. These distributions
-#: favour no extreme or special values, which could hide the effect of a wrong multiplexer.
+#: Name of the distribution of elements in tiles with undefined nibbles: True for integers, False for floats. Neither
+#: distribution favours extreme or special values, which could hide the effect of a wrong multiplexer.
 _PLAIN = {True: "uniform", False: "mid"}
 
 
@@ -51,7 +51,7 @@ def draw_candidates(
 def _with_metadata(
     i: Instruction, matrices: MatrixOperands, rng: np.random.Generator, any_nibble: bool = False
 ) -> Given:
-    """Add nibbles for the next sparsity selector and, if missing or with `any_nibble`, new nibbles for this one."""
+    """Draw metadata for tiles: nibbles, if missing or with `any_nibble`, and nibbles for the next sparsity selector."""
     if i.rule is None:
         return Given(matrices)
     legal = np.array(sorted(i.rule.legal), np.uint8)
@@ -69,7 +69,7 @@ def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cas
     low, high = np.add(exponents_of(i.a), exponents_of(i.b)).tolist()
     largest = rng.integers(min(max(low + numerics.alignment_bits // 2, -120), high), high, cases, endpoint=True)
     pairs = i.stored_k // 2
-    rows = i.k // pairs  # number of rows of B per pair of products
+    rows = i.k // pairs  # number of rows of B for each pair of stored elements of A
     places = rng.permuted(np.tile(np.arange(pairs), (cases, 1)), axis=1)
     for number in range(min(pairs, 5)):
         # The two products of the first pair cancel. Products of the other pairs are near the last bit that alignment
@@ -102,7 +102,7 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
     large = scaled_matrices(i, "huge", cases, rng)
     last = numerics.zero_exponent - numerics.alignment_bits
     least = i.d.minimum_exponent - i.d.fraction_bits
-    if numerics.method is Method.GROUPED:  # each group sum is near the last bit of the result or near the last kept bit
+    if numerics.method is Method.GROUPED:  # each group sum is near the last bit of D or near the last kept bit
         near = np.where(rng.random((cases, 1, i.scale_size)) < 0.5, least, last)
         exponents = near + rng.integers(-3, 6, near.shape)
     else:

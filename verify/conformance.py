@@ -47,8 +47,8 @@ MOST_CASES = 256
 #: Target numbers of cases. First: cases that distinguish each neighbour (wrong model) from the right model. Second:
 #: cases that distinguish each pair of neighbours.
 _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
-#: Size of the batch of candidate tiles that each round draws per distribution: target number of outputs, and maximum
-#: number of tiles.
+#: Limits on the number of candidate tiles that each round draws per distribution. First: number of outputs that all
+#: these tiles together should have. Second: maximum number of tiles.
 _OUTPUTS, _TILES = 1024, 8
 #: Number of columns (N) of a candidate tile. A case of an instruction with larger N has the columns of several tiles.
 _COLUMNS = 8
@@ -180,7 +180,7 @@ def _described(file: Replayable, seed: int, candidates: int) -> Pack:
     placement or negation that packs do not have.
     """
     assert file.d is not None
-    if (file.run() != file.d).any():  # run() raises errors for invalid operands
+    if (file.run() != file.d).any():  # for invalid operands, run() raises the error
         raise FileError(f"D in the pack of {file.name} is not the result of the model of {file.arch}")
     operands, expected = given_of(file), file.matrix(file.d)
     if (right_model(file.instruction, file.arch).multiply(operands) != expected).any():
@@ -332,7 +332,7 @@ def _listed(path: Path, text: str) -> NDArray[np.uint32]:
         words = np.array(content)
     except (ValueError, OverflowError) as error:
         raise error if isinstance(error, FileError) else FileError(refusal) from None
-    if words.dtype.kind == "U" and words.tolist() == content:  # NumPy converts numbers in mixed lists to strings
+    if words.dtype.kind == "U" and words.tolist() == content:  # unequal if NumPy turned numbers into strings
         return _hexadecimal(path, words.ravel().tolist(), "word").reshape(words.shape)
     if words.dtype.kind not in "iu" or words.min(initial=0) < 0 or words.max(initial=0) >> _WORD_BITS:
         raise FileError(refusal)

@@ -112,7 +112,7 @@ def exponents_of(fmt: Format) -> tuple[int, int]:
 
 
 def factor_exponents(instruction: Instruction, products: Codes, b: Codes) -> tuple[Codes, Codes]:
-    """Return exponents for A and for B, near `b`, whose sums are as close to `products` as the formats allow."""
+    """Return exponents of A and B whose sums are as near to `products` as possible; `b` are those preferred for B."""
     range_a, range_b = exponents_of(instruction.a), exponents_of(instruction.b)
     a = np.clip(products - np.clip(b, *range_b), *range_a)
     return a, np.clip(products - a, *range_b)
@@ -233,7 +233,7 @@ def _zeros(draft: Draft) -> None:
 
 
 def _special(draft: Draft) -> None:
-    """Fill tiles with few NaN and Inf: at most two per row of A or column of B, so that few outputs use several."""
+    """Fill tiles with NaN and Inf: at most two per row of A or column of B, so that few sums contain several."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "zeros" if rng.integers(2) else "narrow", draft.b.shape, rng)
@@ -300,7 +300,7 @@ def _integers(draft: Draft) -> None:
 
 
 def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
-    """Return extreme values of a format: for each row, one for the first half of K, one or 0 for the second half."""
+    """Draw two values per row: for the first half of K, an extreme of the format; for the second, an extreme or 0."""
     low, high = (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
     first = draft.one_of([low, high], draft.tiles, rows)
     turned = draft.one_of([low, high, 0], draft.tiles, rows)

@@ -42,7 +42,7 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
 
 
 def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters: Numerics) -> _Tail:
-    """Return a function from accumulator codes after the step `index` to codes of the instruction's result.
+    """Return a function that computes the steps after the step `index`: from accumulator codes to codes of the result.
 
     The operands of step `index` and of all earlier steps are set to zero: a product of zeros takes no part in a sum,
     and a step of such products leaves the accumulator unchanged.

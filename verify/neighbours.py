@@ -65,7 +65,7 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
 
 
 def _integer_neighbours(right: Model) -> Iterator[Model]:
-    """Yield wrong integer models: they wrap or clamp sums wrongly, or have another F, L or e_zero, without effect."""
+    """Yield wrong integer models: sums wrapped or clamped wrongly, or another F, L or e_zero, which has no effect."""
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
     yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))
@@ -173,7 +173,7 @@ def _scale_neighbours(right: Model) -> Iterator[Model]:
 class _Exponents:
     """Bounds of the exponents of all finite nonzero terms of one kind, such as all products."""
 
-    #: Smallest and largest exponent that a nonzero term can contribute to the maximum exponent of a sum.
+    #: Smallest and largest exponent of a nonzero term in the search for the largest exponent of a sum.
     least: int
     largest: int
     last: int  #: Exponent of the lowest bit that any term can have: the weight of this bit is ``2**last``
@@ -184,7 +184,7 @@ def _number_exponents(fmt: Format) -> _Exponents:
 
 
 def _widened(fmt: Format) -> _Exponents:
-    """Return the exponent bounds of a format after conversion to f16, where most subnormal numbers become normal."""
+    """Return the exponent bounds of a format's numbers after conversion to f16, which makes most subnormals normal."""
     exponents = _number_exponents(fmt)
     return replace(exponents, least=max(exponents.last, FORMATS["f16"].minimum_exponent))
 

@@ -43,7 +43,7 @@ def every_subject(arch: str) -> Iterator[Subject]:
         for i in instructions_of(opcode):
             form = replace(i, n=0)
             if target.has(i) and form not in seen:
-                with suppress(OperandError):  # no public source states where all operands are stored
+                with suppress(OperandError):  # skip forms whose operand placement no public source states
                     arrangement(opcode, i)
                     seen.add(form)
                     yield Subject(i, opcode)

@@ -160,7 +160,7 @@ def _tensor_launch(file: TensorMemoryFile, name: str) -> tuple[dict[str, Any], s
 
 
 def _ranges(tmem: NDArray[np.uint32], first: list[int]) -> NDArray[np.uint32]:
-    """Return the ranges of tensor memory that begin at the columns `first`, shape (CTA, range, lane, column)."""
+    """Return a range of columns of tensor memory for each start column in `first`, shape (CTA, range, lane, column)."""
     return np.stack([tmem[..., column : column + RANGE] for column in first], axis=1)
 
 

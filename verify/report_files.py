@@ -86,11 +86,11 @@ class Findings:
     #: Functional coverage, merged from all files.
     coverage: Coverage = field(default_factory=Coverage)
     code: CodeCoverage = field(default_factory=lambda: CodeCoverage({}))
-    #: Yosys command and verdict of each injected fault, by datapath, top module and fault number, as stored by
-    #: ``benchmarks/faults.py``. The verdict is ``killed`` (detected), ``equivalent``, or the reason why it is neither.
+    #: Injected faults that ``benchmarks/faults.py`` stored. Key: datapath, top module and fault number. Value: Yosys
+    #: command that injects the fault, and verdict: ``killed`` (detected), ``equivalent``, or why the fault is neither.
     faults: dict[tuple[str, str, int], tuple[str, str]] = field(default_factory=dict)
     figures: list[tuple[str, float, str]] = field(default_factory=list)  #: Name, value and unit of benchmark figures
-    proofs: dict[str, Proof] = field(default_factory=dict)  #: Proofs by name of the property
+    proofs: dict[str, Proof] = field(default_factory=dict)  #: Result of each proof, by name of the proved property
     areas: list[Area] = field(default_factory=list)  #: Areas of datapaths, in the order in which files were read
     #: Files that were read, each with its kind, and files that were skipped, each with the reason.
     read: list[tuple[str, str]] = field(default_factory=list)
@@ -142,7 +142,7 @@ class Findings:
             self._take_area(content)
             return "area"
         if {"seed", "pairs", "total"} <= content.keys():
-            self.seeds.add(str(_number(content["seed"])))  # results are in the campaign's JUnit XML file
+            self.seeds.add(str(_number(content["seed"])))  # only the seed: JUnit XML has the results
             return "a campaign"
         if {"file", "passed", "failed", "skipped", "seconds", "seed"} <= content.keys():
             self._take_outcome(content)

@@ -68,7 +68,7 @@ _DIRECTED_STEPS = 1024
 #: threads.
 _ENGINE = threading.RLock()
 
-#: Coverage bins that a shard hit, by group: flat bin indices and hit counts.
+#: For each coverage group, bins that a shard hit: indices of the bins in the flattened group, and their hit counts.
 Hits = dict[tuple[str, str], tuple[NDArray[np.intp], NDArray[np.int64]]]
 
 
@@ -122,7 +122,7 @@ class ShardResult:
 
 
 def pair_of(instruction: Instruction) -> str:
-    """Return a name for the formats, the kind and the block scales of an instruction."""
+    """Return one name that combines formats, kind and block scales of an instruction."""
     i = instruction
     scales = f"{i.scale_size}X {i.scale_format.name}" if i.scale_format else ""
     return " ".join(filter(None, (f"{i.a.name} x {i.b.name} to {i.d.name}", i.kind, scales)))
@@ -218,12 +218,12 @@ class Plan:
 
     @property
     def lap(self) -> int:
-        """Number of consecutive shards that contain every datapath, pair of formats, instruction and distribution."""
+        """Number of consecutive shards after which all instructions on all datapaths have had each distribution."""
         return len(self._places) * max(place.visits for place in self._places)
 
     @property
     def datapaths(self) -> list[str]:
-        """Architectures that stand for the datapaths in the plan, one for each datapath."""
+        """For each datapath in the plan, one of the architectures that the datapath supports."""
         return list({place.preset: place.instructions[0][1][0] for place in self._places}.values())
 
     def shard(self, index: int) -> Shard:

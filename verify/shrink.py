@@ -82,8 +82,8 @@ def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
     yield from (operand.take(needed) for operand, needed in parts)
 
 
-#: Parts of an operand: name of its field, index of the word of each part, lowest bit of each part in its word, width of
-#: a part, value of a cleared part, and mask of the parts that affect the output.
+#: Parts of an operand: name of the operand's field, word index of each part, lowest bit of each part in its word, width
+#: of a part in bits, value of a cleared part, and mask of the parts that affect the output.
 _Part = tuple[str, NDArray[np.intp], NDArray[np.intp], int, int, NDArray[np.bool_]]
 
 

@@ -32,8 +32,8 @@ _ADDRESSES = ("d", "a", "b")
 _SCALES = ("scale_a", "scale_b")
 _MASKS = "disable_output_lane"
 _COLUMN_MASK = "zero_column_mask"
-#: Memory images in the archive by key: attribute of the register file, element type, and sizes of the axes besides case
-#: and CTA (None: any size).
+#: Memory images in an archive. Key: key of the image in the archive. Value: attribute of :class:`TensorMemoryFile` that
+#: holds the image, element type of the image, and sizes of its axes after case and CTA (None: any size).
 _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.uint8, (None,)),
            "D": ("d", np.uint32, (LANES, COLUMNS))}  # fmt: skip
 
@@ -70,7 +70,7 @@ class TensorMemoryFile(Replayable):
 
     @cached_property
     def placement(self) -> Placement:
-        """Index maps from the operands to tensor memory and shared memory."""
+        """Position of each operand element in tensor memory or shared memory."""
         operands = {name: address for name, address in self.addresses.items() if name not in _SCALES}
         scales = {name: self.addresses.get(name) for name in _SCALES}
         descriptor = decode_instruction_descriptor(self.opcode, self.idesc)

@@ -47,7 +47,7 @@ class Product:
     chunk: int | None
     nibble: int | None
     #: Number of the row of B that the multiplexers select, or ``none``. If the two 16-bit halves of a tf32 come from
-    #: different rows, the numbers of both halves, counted from the low half of row 0.
+    #: different elements of B, the number of each half in the column of B, counted from the low half of row 0.
     selected: str
     #: Codes of the elements of A and B in the formats of the instruction.
     a: int
@@ -61,7 +61,7 @@ class Term:
 
     elements: tuple[int, ...]  #: Indices of the stored elements of A in this term; empty for the accumulator
     value: float | int  #: Value of the term, including block scales
-    exponent: int | None  #: Exponent, not normalised; None if the largest exponent does not depend on this term
+    exponent: int | None  #: Exponent before normalisation; None if `e_max` does not depend on this term
     #: Number of bits by which alignment shifts the term right, at most F + 2: a shift of F + 2 removes all bits of a
     #: product. None without an exponent.
     shift: int | None
@@ -75,9 +75,10 @@ class Step:
 
     c: int  #: Code of the accumulator before the step
     products: tuple[Product, ...]  #: Products, in the order of the stored elements of A
-    e_max: int | None  #: Largest exponent, at least e_zero; None for integers and if NaN or Inf decides the result
+    #: Largest exponent of the terms, but at least e_zero. None for integers, and if NaN or Inf decides the result.
+    e_max: int | None
     alignment_bits: int | None  #: Number of bits kept below `e_max` (F)
-    #: Terms in the order of their elements, then the accumulator. For integers, which are not
+    #: Terms in the order of the stored elements of A, then the accumulator. In a step of integers, which are not
     #: aligned, the accumulator is the only term.
     terms: tuple[Term, ...]
     #: Exact sum of the aligned values, in units of the last kept bit; None if NaN or Inf decides the result.
@@ -103,7 +104,7 @@ class FileResult:
     """Recorded result of an output, and the first step that may have caused a difference from the golden model."""
 
     d: int  #: Recorded code of the output
-    #: Index of the first step at which another partial result could lead to `d`; None if `d` equals the golden model.
+    #: Index of the first step whose partial result, if changed, could lead to `d`; None if `d` is the model's result.
     first_step: int | None
 
 

@@ -94,7 +94,7 @@ class _View:
     instruction: Instruction
     part: Instruction
     signals: Signals
-    #: For each stored element of A, and for each row of B, in `part`: its index in `instruction`.
+    #: Index in `instruction` of each stored element of A in `part`, and of each row of B in `part`.
     elements: NDArray[np.intp]
     rows: NDArray[np.intp]
     first: int  #: Index of the first stored element of `part` in this step
@@ -141,7 +141,7 @@ class _View:
         return slot * self.part.container_bits // 8
 
     def _lane(self, byte: int) -> tuple[int, int]:
-        """Return, for a stored byte of A, the metadata decoder lane and the stored unit of the chunk (0 or 1)."""
+        """Return, for a stored byte of A, the decoder lane of its chunk, and the number of its stored unit (0 or 1)."""
         unit = 2 if self.part.wide else 1
         chunk, kept = byte // (2 * unit), byte // unit % 2
         return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept

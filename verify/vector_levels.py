@@ -43,13 +43,13 @@ FORMATS = ("npz", "hex", "json", "svh")
 LEVELS = ("registers", "warp", "row", "unit")
 #: Back ends that can compute the expected results.
 BACKENDS = ("golden", "native")
-#: Input port and output port of the top module of each level, by name of the table of vectors.
+#: For each level with a top module, and for each table of vectors (by name), the port to which the table belongs.
 _PORTS = {
     "warp": {"operands": "i__payload", "result": "o__payload"},
     "row": {"step": "step", "result": "result"},
     "unit": {"step": "step", "result": "result"},
 }
-#: Operands and result in the instruction's order. Key: name of the table of vectors. Value: field of a register file.
+#: Operands and result in the instruction's order. Key: name of the table of vectors. Value: field of RegisterFile.
 _OPERANDS = {"A": "a", "B": "b", "C": "c", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b", "D": "d"}
 #: Names of the tables that hold results; ``shifted_A`` is A after an instruction with ``.ashift``.
 _RESULTS = ("D", "shifted_A")
@@ -57,7 +57,7 @@ _WORD = 32
 
 File = RegisterFile | TensorMemoryFile
 Arrays = dict[str, NDArray[np.uint32]]
-#: Words of an operand by case, names of the axes of these words, and text that describes a word.
+#: Words of an operand (first axis: case), names of all axes of these words, and text that describes a word.
 _Words = tuple[NDArray[np.uint32], tuple[str, ...], str]
 
 
@@ -86,18 +86,18 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Test vectors of one request. The vectors are computed in blocks of several tiles."""
+    """Test vectors of one request. The vectors are computed block by block; a block has one or more tiles."""
 
     tables: tuple[Table, ...]
     immediates: dict[str, Any]  #: Properties of the instruction besides operands, such as the sparsity selector
-    #: Function that returns the register file of a block; None except at level ``registers``.
+    #: Function from a block's index to the block's register file (file on disk). None except at level ``registers``.
     file: Callable[[int], File] | None
-    #: Function that returns the vectors of a block by table name, shape (vectors, words).
+    #: Function from a block's index to the block's vectors: for each table (by name), shape (vectors, words).
     block: Callable[[int], Arrays]
     blocks: int
 
 
-#: Maximum number of outputs or of tensor memory words in a block of tiles, and size of a CTA's tensor memory in words.
+#: First: maximum number of outputs or tensor memory words in a block of tiles. Second: tensor memory words of a CTA.
 _AT_ONCE = 1 << 20
 _TENSOR_MEMORY_WORDS = 1 << 16
 
@@ -222,7 +222,7 @@ def file_vectors(file: File, backend: str) -> Vectors:
 
 
 def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: int) -> Vectors:
-    """Return vectors of all blocks. `file` returns a block's register file; `sample` has equal axes and immediates."""
+    """Return vectors. `file` returns a block's register file; `sample` is a file with the same axes and immediates."""
 
     def block(number: int) -> Arrays:
         return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}
@@ -282,7 +282,7 @@ def _tensor_memory_tables(file: TensorMemoryFile) -> dict[str, _Words]:
 
 
 def _immediates(file: File) -> dict[str, Any]:
-    """Return descriptors that are equal in all tiles, and a file's other properties besides operands and results."""
+    """Return a file's properties besides operands and results; omit descriptors that differ between tiles."""
     immediates: dict[str, Any] = {}
     for name, value in file.contents().items():
         if name in ("instruction", "arch") or (isinstance(value, np.ndarray) and value.ndim > 1):

@@ -29,7 +29,7 @@ from .register_file import RegisterFile
 __all__ = ["datapath_numerics", "directed_steps", "numerics_text", "step_vectors", "warp_vectors"]
 
 _BITS = 32
-#: Mask for the metadata-rule field of a control word, after the field is shifted to bit 0.
+#: Bit mask of the field for the metadata rule in a control word, after the field has been shifted to bit 0.
 _RULE = 7
 #: Supported step lengths in bytes, at which metadata fills whole words and the golden model's sums are exact.
 _STEP_BYTES = (16, 32)
@@ -77,7 +77,7 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
 
 
 def numerics_text(config: CoreConfig | None, instruction: Instruction, arch: str) -> str:
-    """Return a text that names the numerics of vectors: those of the architecture, or other numerics of a datapath.
+    """Return a text with the numerics of vectors: those of the architecture, or of the datapath if these differ.
 
     `config` is the datapath of the vectors, or None at level ``registers``.
     """
@@ -138,7 +138,7 @@ def _results(
     count = step_count(config, instruction)
     scale_size = instruction.scale_size and max(1, instruction.scale_size // count)
     part = replace(instruction, k=instruction.k // count, scale_size=scale_size, satfinite=False)
-    # One block scale may apply to several steps.
+    # A block scale may apply to several steps: repeat it for each of these steps.
     repeats = (scale_size or 0) * count // (instruction.scale_size or 1)
     scale_a, scale_b = (
         None if scale is None else scale.repeat(repeats, axis=2) for scale in (matrices.scale_a, matrices.scale_b)
@@ -274,7 +274,7 @@ def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count
 
 
 def _pass_on(steps: NDArray[np.uint32], operation: Operation, rng: np.random.Generator) -> None:
-    """Replace half of the integer accumulators, in place, by values slightly beyond 32 bits."""
+    """Replace about half of the integer accumulators in `steps`, in place, by values slightly outside the s32 range."""
     words = step_words(operation.config)
     size = len(steps)
     beyond = rng.integers(0, 1 << int(rng.integers(1, 17)), size)

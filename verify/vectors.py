@@ -142,7 +142,7 @@ def _words(array: NDArray[np.uint32], table: Table) -> list[str]:
     return hex_lines(array, table.bits).tobytes().decode().splitlines()
 
 
-#: Functions that compute and write all vectors, by file format; the last argument has the data for file headers.
+#: For each file format, the function that computes and writes all vectors; its last argument has the header data.
 _WRITERS = {"npz": _write_npz, "hex": _write_hex, "json": _write_json, "svh": _write_svh}
 
 

@@ -28,7 +28,7 @@ class Activity:
 class Costs:
     """Energy per toggle of every net in a netlist, and energy of the clock of each register."""
 
-    of_net: Mapping[Bit, Mapping[str, float]]  #: Energy per toggle in pJ, by net and by stage of the datapath
+    of_net: Mapping[Bit, Mapping[str, float]]  #: For each net, energy per toggle in pJ, by datapath stage
     clock: frozenset[Bit]  #: Clock nets, which rise and fall in every cycle
     #: One entry for each register: nets that the register drives, and clock energy of the register in pJ per cycle.
     clocked: tuple[tuple[tuple[Bit, ...], float], ...]

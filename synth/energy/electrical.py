@@ -48,7 +48,7 @@ class Table:
 
 
 def _place(index: tuple[float, ...], value: float) -> tuple[int, float]:
-    """Return the index of the last entry below `value`, and where `value` is from this entry (0) to the next (1)."""
+    """Return the index of the last axis entry below `value`, and where `value` lies: 0 at this entry, 1 at the next."""
     if len(index) == 1:
         return 0, 0.0
     place = min(max(bisect_left(index, value) - 1, 0), len(index) - 2)

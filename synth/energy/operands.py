@@ -19,10 +19,10 @@ from ...sim.engine.steps import step_words, steps_of
 
 __all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "streamed"]
 
-#: Function that computes the steps of a unit, shape (cycles, words). It returns 32-bit results, and a flag for each
-#: result whose sum exceeds 32 bits.
+#: Function that computes the results of a unit for an array of steps, shape (cycles, words). For each step, it returns
+#: the 32-bit result, and a flag that tells whether the sum exceeds 32 bits.
 Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
-#: Share of zeros for each distribution in :mod:`sptc.gpu.distributions` whose other numbers are normally distributed.
+#: Share of zeros in each distribution of :mod:`sptc.gpu.distributions` whose nonzero numbers are normally distributed.
 _SHARES = {"normal": 0.0, "half": 0.5, "zeros": 1.0}
 _SHARE = re.compile(r"(\d{1,2})%")
 #: Number of instructions per chain along K. The accumulators of each chain start at zero.
@@ -95,7 +95,7 @@ def cut(
 
 
 def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:
-    """Return the operands of the first unit of an array: every `config.rows`-th row and `config.columns`-th column."""
+    """Return the operands of an array's first unit: rows 0, `config.rows`, ..., and columns 0, `config.columns`, ..."""
     nibbles = operands.nibbles
     return replace(
         operands,

@@ -59,9 +59,9 @@ class Plan:
         whose next state is not an input pin.
         """
         levels = levels_of(netlist, cells)
-        # Key of `registers`: output function, and names of stored bit and inverted bit. Values: data net and output
-        # net of each register. Key of `settled`: logic level (0 with `glitches`) and function. Values: name and output
-        # net of each gate.
+        # `registers` groups registers by output function and by the names of stored bit and inverted bit; for each
+        # register, the list has data net and output net. `settled` groups gates by logic level (0 with `glitches`) and
+        # function; for each gate, the list has name and output net.
         registers: dict[tuple[str, tuple[str, ...]], list[tuple[Bit, Bit]]] = defaultdict(list)
         settled: dict[tuple[int, str], list[tuple[str, Bit]]] = defaultdict(list)
         for name, (kind, pins) in netlist.cells.items():

@@ -36,7 +36,7 @@ _LANES, _REGISTERS = 32, 4
 
 @dataclass(frozen=True)
 class _Item:
-    """One instruction in all streams: bits of the operand registers, and expected contents of the result registers."""
+    """One instruction in each stream: bits of its operand registers, and expected contents of its result registers."""
 
     payload: NDArray[np.uint8]
     d: NDArray[np.uint32]

@@ -44,7 +44,7 @@ def what_ifs(
     if {*formats} != {*config.formats}:
         try:
             alone = unit.with_formats(formats)
-        except ConfigError:  # the configuration with only these `formats` is invalid
+        except ConfigError:  # impossible change: a unit with only these `formats` is invalid
             yield f"the unit supports only {' and '.join(formats)}", None
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
