@@ -60,7 +60,7 @@ class Case:
 
     subject: Property
     parameters: Parameters  #: Arguments of the property's function `build` in this proof case
-    presets: tuple[str, ...]  #: Configurations for which the property has these parameters
+    presets: tuple[str, ...]  #: Configurations for which the property is proved with these parameters
 
     def __str__(self) -> str:
         return f"the proof of {self.subject.name} ({self.described})"

@@ -47,7 +47,7 @@ TCGEN05 = Topic("tcgen05")
 _WIDE = 0
 #: Operands in tensor memory except D. The address of an operand's first column contains the mark of its instruction.
 _IN_COLUMNS = ("a", "metadata", "scale_a", "scale_b")
-#: Layout of an instruction without the addresses of its operands.
+#: Bit fields of an instruction in the proofs: its options, but not the addresses of its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=1, scale_size=2, byte_a=2, byte_b=2, pair=1, odd=1)
 #: Panels of B that one CTA provides. A single CTA provides all panels, and each CTA of a pair provides every second
 #: panel. N of an instruction of a CTA pair is a multiple of 16.

@@ -151,7 +151,7 @@ class Way:
         describes an invalid way.
         """
         if not isinstance(record, Mapping):
-            raise OperandError(f"the record of a way of summation must be an object of attributes, not {shown(record)}")
+            raise OperandError(f"a method of summation must be an object of attributes and values, not {shown(record)}")
         words = dict(record)
         dealing = words.get("stream_k")
         for name, values, kind in (("a way of summation", words, cls), ("stream-K", dealing, StreamK)):

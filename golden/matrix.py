@@ -123,7 +123,10 @@ def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Ite
 
 
 def _scales(instruction: Instruction, operands: MatrixOperands, slots: NDArray[np.intp]) -> Scales:
-    """Return the block scales of the products of A's stored elements with indices `slots`, shape (slots, rows, n)."""
+    """Return the product of the block scales of A and B for each index in `slots` of a stored element of A.
+
+    The result has the shape (len(slots), rows, n).
+    """
     assert instruction.scale_format
     assert instruction.span
     assert operands.scale_a is not None

@@ -44,7 +44,7 @@ class Recorded(ABC):
 
     @property
     def subject(self) -> Subject:
-        """Recorded instruction, with its opcode if it is a ``tcgen05`` instruction."""
+        """Recorded instruction and, for ``tcgen05``, the opcode with which it was recorded; for names in messages."""
         return Subject(self.instruction, self.opcode)
 
     @property

@@ -246,7 +246,7 @@ def trace_chain(
 
 
 def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
-    """Return the operands of one output; the register file has only one case."""
+    """Return the operands of one output of a register file that has a single case."""
     recorder = Recorder(backend("golden"))
     file.run(recorder)
     if len(recorder.operands) != 1:

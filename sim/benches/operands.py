@@ -223,8 +223,8 @@ def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
         for name, values in _raw(element, codes, point).items():
             fields[name][where] = values
         absent[where] = False
-    # Mask the fields that the hardware leaves undefined: for an element format that the slot does not support, all
-    # fields except the zero flag; for zero, Inf and NaN, the exponent or the significand.
+    # Mask the fields that the hardware leaves undefined: the exponent of zero, exponent and significand of Inf and NaN,
+    # and for an element format that the slot does not support, all fields except the zero flag.
     fields["sign"][absent] = np.ma.masked
     fields["exponent"][absent | (fields["zero"] == 1) | (fields["special"] == 1)] = np.ma.masked
     fields["significand"][fields["special"] == 1] = np.ma.masked

@@ -23,7 +23,7 @@ class CtaPanel:
     column: int  #: First tensor-memory column of the panel (eight columns of D)
     half: bool  #: Whether only the lower half of each 32-bit word of tensor memory is written
     words: int  #: Expected write data, as bits of the write port; with `half`, the upper halves of words are zero
-    illegal: int  #: Expected flags of undefined metadata nibbles in each row, as an integer
+    illegal: int  #: Expected flags of undefined metadata nibbles of all rows, packed into one integer
     of_pair: bool  #: Whether the other CTA of the pair multiplies the same eight columns of B
     other: int | None  #: Bits of eight columns of B that the other CTA sends; None if this CTA's memory has them
 

@@ -118,7 +118,7 @@ class AssumedArray(Warp):
     """
 
     def elaborate(self, platform: object) -> Module:
-        """Instantiate the black box, count the items in the array, and assume that the handshakes are valid."""
+        """Instantiate the black box, count the items in the array, and assume that its handshakes obey the protocol."""
         m = Module()
         m.submodules.array = array = ArrayInstance(self.config)
         m.submodules.assumption = assumption = Module()

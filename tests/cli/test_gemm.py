@@ -207,7 +207,7 @@ def test_ways_in_files(matrices: dict[str, np.ndarray], cli: CommandLine) -> Non
     path.write_text(json.dumps(asdict(way)), encoding="utf-8")
     assert read_way(path) == way
     for content, message in (
-        ("[1]", ": the record of a way of summation must be an object of attributes, not [1]"),
+        ("[1]", ": a method of summation must be an object of attributes and values, not [1]"),
         ('{"way": null}', " holds no method of summation: the search found none that reproduces every bit"),
         ("{", " is not JSON"),
     ):
