@@ -157,8 +157,8 @@ def _check_options(options: argparse.Namespace) -> None:
 
 def _required(options: argparse.Namespace, packing: PackingOptions) -> dict[str, str]:
     """Return, as texts, options that describe FILE but not the output, because the output format lacks them."""
-    given = {"instruction": packing.instruction, "selector": options.selector, "tile_k": options.tile_k}
-    return {key: str(value) for key, value in given.items() if value is not None and options.to != _OPTION_OF[key]}
+    values = {"instruction": packing.instruction, "selector": options.selector, "tile_k": options.tile_k}
+    return {key: str(value) for key, value in values.items() if value is not None and options.to != _OPTION_OF[key]}
 
 
 def _packing(options: argparse.Namespace) -> PackingOptions:

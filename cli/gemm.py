@@ -259,10 +259,10 @@ def _way(options: argparse.Namespace) -> Way:
         k = options.random[2] if options.random else _matrices(options)[0].shape[-1]
         formats = in_factor_order(fmt, bool(options.swapped))
         instruction = str(scaled_instructions(scales, k, formats, arch, accumulate=options.accumulate)[0])
-    given = {name: value for name in _WAY_WORDS if (value := getattr(options, name, None)) is not None}
+    words = {name: value for name in _WAY_WORDS if (value := getattr(options, name, None)) is not None}
     complete = way_of(
         way,
-        _WAY_WORDS | given,
+        _WAY_WORDS | words,
         fmt=fmt,
         instruction=instruction,
         arch=arch,

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import InstructionError
 from ..isa.matrix_moves import ROW_BYTES, matrix_move_map, parse_matrix_move
-from .machine import CLUSTER_SHIFT, Builder, Machine, Mask, Places, Step, not_modelled
+from .machine import CLUSTER_SHIFT, WARP, Builder, Machine, Mask, Places, Step, not_modelled
 from .memory import UNSIGNED
 from .program import Address, Instruction, Operand, Register, Symbol, items_of, size_of
 from .reductions import REDUCTIONS, apply_in_turn, is_reduction, memory_type, reduction
@@ -24,7 +24,6 @@ _HINTS = {
     *(f"L{n}::evict_{word}" for n in (1, 2) for word in ("normal", "unchanged", "first", "last")),
     "L1::no_allocate",
 }
-_WARP = 32
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
@@ -152,8 +151,8 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     if len(numbers) != move.registers:
         raise not_modelled(ins, f"the instruction has {len(numbers)} registers instead of {move.registers}")
     where = matrix_move_map(move)
-    every_lane = where.address_lanes.size == _WARP
-    gives_row: Mask = None if every_lane else np.isin(machine.thread_numbers % _WARP, where.address_lanes)
+    every_lane = where.address_lanes.size == WARP
+    gives_row: Mask = None if every_lane else np.isin(machine.thread_numbers % WARP, where.address_lanes)
     # Index maps between registers and rows of shared memory: for each element of the registers, `in_rows` has its index
     # in the rows; for each element of the rows, `in_registers` has its index in the registers.
     size = move.container_bits // 8
@@ -163,20 +162,20 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     in_registers = np.argsort(elements.ravel())
 
     def step(mask: Mask) -> None:
-        groups = machine.whole_groups(mask, _WARP, ins)
+        groups = machine.whole_groups(mask, WARP, ins)
         rows_of = mask if gives_row is None else gives_row if mask is None else gives_row & mask
         space, at = places(rows_of)
         at = machine.every(at)
         if machine.checker:
             (machine.checker.reads if is_load else machine.checker.wrote)(ins, rows_of, at, ROW_BYTES)
-        rows = at.reshape(-1, _WARP)[:, lanes] >> 4
+        rows = at.reshape(-1, WARP)[:, lanes] >> 4
         rows, memory = rows if groups is None else rows[groups], machine.views[space][ROW_BYTES]
         if is_load:
             data = memory.take(rows).view(f"<u{size}")
             values = np.stack([data.take(places, axis=1).view("<u4") for places in in_rows])
-            machine.spread(numbers, np.moveaxis(values, 0, -1), groups, _WARP)
+            machine.spread(numbers, np.moveaxis(values, 0, -1), groups, WARP)
         else:
-            data = machine.stacked(numbers, _WARP, groups).reshape(len(rows), -1).view(f"<u{size}")
+            data = machine.stacked(numbers, WARP, groups).reshape(len(rows), -1).view(f"<u{size}")
             memory[rows] = data.take(in_registers, axis=1).view(memory.dtype)
 
     return step

@@ -16,7 +16,7 @@ from .access import space_of
 from .barriers import barriers
 from .copies import ThreadGroups, copy_step, group_step
 from .integers import COMBINATIONS
-from .machine import Machine, Mask, Step, not_modelled
+from .machine import WARP, Machine, Mask, Step, not_modelled
 from .memory import GLOBAL_BASE, SHARED_WINDOW, GlobalMemory
 from .program import Address, Immediate, Instruction, Operand, Vector, at_line
 from .reductions import REDUCTIONS, is_reduction, memory_type, reduction
@@ -27,7 +27,7 @@ __all__ = ["Box", "any_copy_step", "map_step"]
 
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
-_WARP_THREADS, _WORD = 32, 4
+_WORD = 4
 #: Words that opcodes of bulk copies may have. Of tensor copies, only the mode ``.tile`` is modelled.
 _KNOWN = {
     *("cp", "reduce", "async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "tile", "bulk_group", "noftz"),
@@ -261,7 +261,7 @@ def map_step(machine: Machine, ins: Instruction) -> Step:
 
         def copy(mask: Mask) -> None:
             places, starts = (machine.every(each(mask)[1]) for each in (to, origin))
-            for thread in machine.active(mask)[::_WARP_THREADS].tolist():
+            for thread in machine.active(mask)[::WARP].tolist():
                 place, start = int(places[thread]), int(starts[thread])
                 machine.memory.octets[place : place + MAP_BYTES] = machine.shared.reshape(-1)[start : start + MAP_BYTES]
 

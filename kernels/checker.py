@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .machine import Machine, Mask
+from .machine import WARP, Machine, Mask
 from .memory import cells_of, views
 from .program import Instruction
 from .tensor_order import TensorOrder
@@ -25,7 +25,7 @@ from .tiles import CopiedTiles
 
 __all__ = ["Checker"]
 
-_WARP, _WORD = 32, 4
+_WORD = 4
 #: Number that is recorded, in place of a warp number, for a word that was never accessed.
 _NOBODY = -1
 #: Limit for the number of recorded accesses. Above this limit, accesses that are no longer the last access to any word
@@ -41,7 +41,7 @@ class Checker:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         #: Number of warps per cluster. The vector clock of each warp has one component for every warp of the cluster.
-        self.warps = machine.threads * machine.launch.cluster_size // _WARP
+        self.warps = machine.threads * machine.launch.cluster_size // WARP
         # A vector clock has one component for each warp, one for writes of the asynchronous proxy, and one for tcgen05.
         shape = (machine.ctas // machine.launch.cluster_size, self.warps, self.warps + 2)
         #: Two vector clocks of each warp. Clock `seen`: time up to which the warp has seen the accesses of each warp.
@@ -60,7 +60,7 @@ class Checker:
         #: For writes and for reads: number of the access up to which all warps have seen all accesses of this kind.
         #: Only later accesses must be checked.
         self.settled = {"wrote": 0, "read": 0}
-        self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
+        self.number_of_warp = np.arange(machine.count // WARP, dtype=np.uint32)
         #: For reads and for writes, for each word of shared memory: number of unfinished copies or multiplications that
         #: may still access the word in this way, and line of the latest of them.
         self.in_flight = {name: views(np.zeros(words, np.uint16)) for name in ("read", "write")}
@@ -117,7 +117,7 @@ class Checker:
         first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
         last = self.last[verb][count]
         cell = (self.number_of_warp + np.uint32(first)).repeat(count).view(last.dtype)
-        last[cells] = cell.repeat(_WARP) if threads is self.machine.thread_numbers else cell[threads // _WARP]
+        last[cells] = cell.repeat(WARP) if threads is self.machine.thread_numbers else cell[threads // WARP]
 
     def _unseen(
         self, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray[np.intp]
@@ -176,7 +176,7 @@ class Checker:
 
     def warps_of(self, threads: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the cluster of each thread, and the number of the thread's warp in the cluster."""
-        group, warp = np.divmod(threads // _WARP, self.warps)
+        group, warp = np.divmod(threads // WARP, self.warps)
         return group, warp
 
     def reads(self, ins: Instruction, mask: Mask, at: NDArray[np.int64], octets: int) -> None:
@@ -262,7 +262,7 @@ class Checker:
 
     def _warp_name(self, warp: int, thread: int) -> str:
         """Return the name of a warp in a thread's cluster, with the warp's CTA if the thread is in another CTA."""
-        each, own = self.machine.threads // _WARP, thread // self.machine.threads
+        each, own = self.machine.threads // WARP, thread // self.machine.threads
         size = self.machine.launch.cluster_size
         cta = own // size * size + warp // each
         return f"warp {warp % each}" + (f" of CTA {self.machine.place_of(cta)}" if cta != own else "")
@@ -271,7 +271,7 @@ class Checker:
 
     def fence(self, mask: Mask) -> None:
         """Execute ``fence.proxy.async``: the asynchronous proxy then sees all writes ordered before the fence."""
-        group, warp = self.warps_of(np.unique(self.machine.active(mask) // _WARP) * _WARP)
+        group, warp = self.warps_of(np.unique(self.machine.active(mask) // WARP) * WARP)
         self.fenced[group, warp] = np.maximum(self.fenced[group, warp], self.seen[group, warp])
 
     def _leave(self, barrier: Any, clocks: NDArray[np.int32] | int, component: int | slice = slice(None)) -> None:
@@ -286,7 +286,7 @@ class Checker:
 
     def join(self, ctas: NDArray[np.intp]) -> None:
         """Merge the vector clocks of all warps of each given CTA, which meet at a barrier of the whole CTA."""
-        size, each = self.machine.launch.cluster_size, self.machine.threads // _WARP
+        size, each = self.machine.launch.cluster_size, self.machine.threads // WARP
         seen_by_cta, fenced_by_cta = (
             clocks.reshape(self.machine.ctas, each, -1) for clocks in (self.seen, self.fenced)
         )
@@ -303,7 +303,7 @@ class Checker:
 
     def arrive(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
         """Each thread arrives at one barrier: store the vector clocks of the thread's warp in that barrier."""
-        pairs = dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True))
+        pairs = dict.fromkeys(zip(barriers, (threads // WARP).tolist(), strict=True))
         for barrier, number in pairs:
             group, warp = divmod(number, self.warps)
             self._leave(barrier, self.clocks[:, group, warp])
@@ -313,7 +313,7 @@ class Checker:
 
     def wait(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
         """Each thread waits at one barrier: merge the barrier's vector clocks into those of the thread's warp."""
-        for barrier, number in dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True)):
+        for barrier, number in dict.fromkeys(zip(barriers, (threads // WARP).tolist(), strict=True)):
             if (clocks := self.left.get(barrier)) is not None:
                 group, warp = divmod(number, self.warps)
                 self.clocks[:, group, warp] = np.maximum(self.clocks[:, group, warp], clocks)

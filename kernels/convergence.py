@@ -11,13 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .machine import Machine, Reader
+from .machine import LANE_BITS, WARP, WARPGROUP, Machine, Reader
 from .program import Instruction
 
 __all__ = ["Convergence"]
 
-_WARP, _WARPGROUP = 32, 128
-_BITS = np.uint32(1) << np.arange(_WARP, dtype=np.uint32)
 #: For each first word of an opcode with a member mask: index of the operand that is the member mask.
 _MEMBER_MASKS = {"shfl": 4, "vote": 2, "redux": 2, "elect": 1, "bar": 0}
 
@@ -42,7 +40,7 @@ class Convergence:
     def __init__(self, machine: Machine, counters: NDArray[np.int64], alive: NDArray[np.bool_]) -> None:
         self.machine, self.counters, self.alive = machine, counters, alive
         #: Threads that wait at the instruction to which their program counter points.
-        self.held = np.zeros(machine.count, np.bool_)
+        self.waiting = np.zeros(machine.count, np.bool_)
         #: Threads whose ``bar.warp.sync`` is complete, and which have not yet executed it.
         self.passing = np.zeros(machine.count, np.bool_)
         #: Member mask of each thread that waits.
@@ -62,15 +60,15 @@ class Convergence:
         index = _MEMBER_MASKS.get(words[0], len(ins.operands))
         members = machine.reader(ins.operands[index], "u32") if index < len(ins.operands) else None
         guard = machine.reader(ins.guard, "pred") if ins.guard else None
-        group = _WARPGROUP if words[0] == "wgmma" and not machine.threads % _WARPGROUP else _WARP
+        group = WARPGROUP if words[0] == "wgmma" and not machine.threads % WARPGROUP else WARP
         self._meetings[place] = _Meeting(group, members, guard, words[0] == "bar")
         self._largest_group = max(self._largest_group, group)
         if words[0] == "bar":
             self._barriers.append(place)
 
-    def holds_none(self, threads: NDArray[np.bool_]) -> bool:
+    def converged(self, threads: NDArray[np.bool_]) -> bool:
         """Return whether no thread waits, and `threads` are whole groups, which execute every instruction together."""
-        if self.held.any() or self.passing.any():
+        if self.waiting.any() or self.passing.any():
             return False
         groups = threads.reshape(-1, self._largest_group)
         return np.array_equal(groups.any(1), groups.all(1))
@@ -78,23 +76,23 @@ class Convergence:
     def arrive(self, place: int, threads: NDArray[np.bool_]) -> bool:
         """Return whether all `threads`, which have arrived at an instruction, execute the instruction now.
 
-        Otherwise some of them are held until other threads arrive, or threads that were held are released, so that all
+        Otherwise some of them wait until other threads arrive, or threads that waited are released, so that all
         released threads execute the instruction together when they arrive the next time.
         """
-        meeting, held, passing = self._meetings[place], self.held, self.passing
+        meeting, passing = self._meetings[place], self.passing
         size = meeting.group
-        waiting = held & (np.isin(self.counters, self._barriers) if meeting.is_barrier else self.counters == place)
-        arrived = (threads | waiting) & ~passing
+        here = self.waiting & (np.isin(self.counters, self._barriers) if meeting.is_barrier else self.counters == place)
+        arrived = (threads | here) & ~passing
         guard = self.machine.every(meeting.guard()) if meeting.guard else np.ones(1, np.bool_)
-        executing = arrived & (guard | waiting)
+        executing = arrived & (guard | here)
         missing = (self.alive & ~arrived).reshape(-1, size)
         if meeting.members:
-            np.copyto(self._masks, self.machine.every(meeting.members()), where=executing & ~waiting)
-            complete = self._masks & (missing * _BITS).sum(1, dtype=np.uint32).repeat(size) == 0
+            np.copyto(self._masks, self.machine.every(meeting.members()), where=executing & ~here)
+            complete = self._masks & (missing * LANE_BITS).sum(1, dtype=np.uint32).repeat(size) == 0
         else:
             complete = ~missing.any(1).repeat(size)
-        stuck, released = executing & ~complete, waiting & complete
-        self.held = held & ~released | stuck
+        stuck, released = executing & ~complete, here & complete
+        self.waiting = self.waiting & ~released | stuck
         go = not (stuck & threads).any() and (meeting.is_barrier or not released.any())
         if meeting.is_barrier:
             self.passing = (passing | executing & complete) & ~(threads & go)
@@ -102,5 +100,5 @@ class Convergence:
 
     def exits(self) -> None:
         """Release the threads that waited only for threads that have exited."""
-        for place in np.unique(self.counters[self.held]).tolist():
-            self.arrive(place, np.zeros_like(self.held))
+        for place in np.unique(self.counters[self.waiting]).tolist():
+            self.arrive(place, np.zeros_like(self.waiting))

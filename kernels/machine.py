@@ -33,8 +33,8 @@ from .program import (
 )
 from .values import constant, numpy_type, register_type
 
-__all__ = ["CLUSTER_SHIFT", "Builder", "Finding", "Launch", "Machine", "Mask", "Places", "Reader", "Step",
-           "Writer", "not_modelled"]  # fmt: skip
+__all__ = ["CLUSTER_SHIFT", "LANE_BITS", "WARP", "WARPGROUP", "Builder", "Finding", "Launch", "Machine", "Mask",
+           "Places", "Reader", "Step", "Writer", "not_modelled"]  # fmt: skip
 
 Mask = NDArray[np.bool_] | None
 Reader = Callable[[], NDArray]
@@ -58,7 +58,9 @@ _ONE_WINDOW = ("global", "shared", "local", "param")
 #: Alignment of each CTA's shared memory in bytes. It is the size of the largest swizzle pattern, so that the low
 #: address bits are the same in every CTA.
 _SHARED_UNIT = 1024
-_WARP = 32
+#: Numbers of threads of a warp and of a warpgroup, and for each lane a 32-bit mask with only the bit of this lane.
+WARP, WARPGROUP = 32, 128
+LANE_BITS = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class Machine:
 
     def warps(self, mask: Mask) -> list[NDArray[np.bool_]]:
         """Return the threads of a mask by warp, one mask for each warp with such threads."""
-        chosen, of_warp = np.ones(self.count, np.bool_) if mask is None else mask, self.thread_numbers // _WARP
+        chosen, of_warp = np.ones(self.count, np.bool_) if mask is None else mask, self.thread_numbers // WARP
         return [chosen & (of_warp == warp) for warp in np.unique(of_warp[chosen]).tolist()]
 
     def every(self, values: NDArray) -> NDArray:

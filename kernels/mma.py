@@ -16,12 +16,10 @@ from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.instructions import parse
 from ..isa.operands import Immediates
 from .cycles import TensorWork
-from .machine import Machine, Mask, Step, not_modelled
+from .machine import WARP, Machine, Mask, Step, not_modelled
 from .program import Immediate, Instruction, Operand, Vector, at_line
 
 __all__ = ["called", "constant_number", "mma_step", "mma_steps", "parsed"]
-
-_WARP = 32
 
 
 def parsed(ins: Instruction, arch: str | None = None) -> TensorInstruction:
@@ -197,14 +195,14 @@ class _Product:
         """Return the operands of the grids as arguments of `mma_tiles`. The grids of all warps form one batch."""
         values = {}
         for name, numbers in self.numbers.items():
-            stacked = self.machine.stacked(numbers, _WARP, groups)
+            stacked = self.machine.stacked(numbers, WARP, groups)
             each = stacked.reshape(-1, *stacked.shape[2:])
             values[name] = each if name in "abc" else each[..., 0]
         return values
 
     def write(self, values: NDArray[np.uint32], groups: NDArray[np.intp] | None) -> None:
         """Write the results of all grids to registers."""
-        self.machine.spread(self.d, values.reshape(len(self.d), -1, *values.shape[1:]), groups, _WARP)
+        self.machine.spread(self.d, values.reshape(len(self.d), -1, *values.shape[1:]), groups, WARP)
 
 
 def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication]]) -> Step:
@@ -219,11 +217,11 @@ def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication
     multiply = partial(called, machine, ins, mma_tiles, arch=launch.arch, backend=launch.backend)
 
     def step(mask: Mask) -> None:
-        groups = machine.whole_groups(mask, _WARP, ins)
-        warps = np.arange(machine.count // _WARP) if groups is None else groups
+        groups = machine.whole_groups(mask, WARP, ins)
+        warps = np.arange(machine.count // WARP) if groups is None else groups
 
         def holder(error: MetadataError) -> str:
-            return machine.who(int(warps[error.batch[0]]) * _WARP + error.lane)
+            return machine.who(int(warps[error.batch[0]]) * WARP + error.lane)
 
         who = None if alone else holder
         try:

@@ -159,7 +159,7 @@ class Program:
             if machine.completed:
                 self.asleep[:] = False
                 machine.completed = False
-            ready = ctas.alive & ~self.asleep & ~ctas.waiting & ~self.convergence.held
+            ready = ctas.alive & ~self.asleep & ~ctas.waiting & ~self.convergence.waiting
             if not ready.any():
                 if machine.queue:  # no thread can continue until the work in the queue is done
                     for _ in range(len(machine.queue)):
@@ -221,7 +221,7 @@ class Program:
         everyone = bool(threads.all())
         mask: Mask = None if everyone else threads
         meetings = self.convergence
-        together = meetings.holds_none(threads)
+        together = meetings.converged(threads)
         blocks, runs = self.blocks[together], self.block_runs[together]
         live, executed, parted = int(np.count_nonzero(threads)), 0, False
         try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .descriptors import constant_descriptors
-from .machine import Launch, Machine
+from .machine import WARPGROUP, Launch, Machine
 from .memory import GlobalMemory, parameter_space
 from .program import Kernel
 from .ptx import parse_ptx
@@ -13,7 +13,6 @@ from .schedule import Program
 
 __all__ = ["KernelSummary", "summaries"]
 
-_WARPGROUP_THREADS = 128
 _NUMBER_BYTES = 8  # largest size in bytes of a parameter that is a number
 #: Topics of a summary, in order, each with the first parts of the opcodes that belong to the topic.
 _TOPICS = {
@@ -84,7 +83,7 @@ def _summary(kernel: Kernel) -> KernelSummary:
             }
     if descriptors := constant_descriptors(kernel):
         opcodes["descriptors"] = descriptors
-    x, y, z = (*(kernel.block or (_WARPGROUP_THREADS,)), 1, 1)[:3]
+    x, y, z = (*(kernel.block or (WARPGROUP,)), 1, 1)[:3]
     launch = Launch((1, 1, 1), (x, y, z))
     parameters = parameter_space(kernel, [0] * len(kernel.parameters))
     machine = Machine(kernel, launch, np.zeros(1, np.int64), parameters, GlobalMemory((), kernel.variables))

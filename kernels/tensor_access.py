@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.tensor_memory import COLUMNS, LANES
-from .machine import Machine, Mask, Step, not_modelled
+from .machine import WARP, Machine, Mask, Step, not_modelled
 from .program import Address, Immediate, Instruction, Operand, items_of
 from .tensor_order import TensorOrder
 
@@ -18,7 +18,6 @@ __all__ = ["TensorMemory", "load_step", "store_step", "tensor_memory"]
 
 #: Initial value of every word of tensor memory.
 _UNWRITTEN = 0x7FC0DEAD
-_WARP_LANES = 32
 _LOW_HALF = np.uint32(0xFFFF)
 #: For each shape: number of a thread's registers that ``tcgen05.ld`` or ``tcgen05.st`` with ``.x1`` accesses.
 _REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
@@ -117,8 +116,8 @@ def _access(
     if registers != count * _REGISTERS[shape]:
         raise not_modelled(ins, f"the instruction has {registers} registers instead of {count * _REGISTERS[shape]}")
     read, offset = machine.reader(operand.base, "u32"), operand.offset
-    lanes = _WARP_LANES if shape == "32x32b" else _WARP_LANES // 2
-    t, r = np.arange(_WARP_LANES)[:, None], np.arange(registers)
+    lanes = WARP if shape == "32x32b" else WARP // 2
+    t, r = np.arange(WARP)[:, None], np.arange(registers)
     lane, column = {
         "32x32b": (t + 0 * r, 0 * t + r),
         "16x64b": (t // 4 + t % 2 * 8 + 0 * r, t // 2 % 2 + 2 * r),
@@ -133,19 +132,19 @@ def _access(
     def words(mask: Mask) -> _Words:
         threads = machine.active(mask)
         address = machine.every(read())[threads].astype(np.int64) + offset
-        first, warp = address >> 16, threads % machine.threads // _WARP_LANES
+        first, warp = address >> 16, threads % machine.threads // WARP
         if (first % lanes).any():
             thread = int(threads[(first % lanes).argmax()])
             raise machine.fault(ins, f"the lane of the address is not a multiple of {lanes}", thread)
         # TileLang passes the address of lane 0 to every warp, and relies on the fact that each warp accesses only its
         # own quarter of the lanes.
-        own = warp % 4 * _WARP_LANES
-        if (other := first // _WARP_LANES * _WARP_LANES != own).any():
+        own = warp % 4 * WARP
+        if (other := first // WARP * WARP != own).any():
             where = machine.who(int(threads[other.argmax()]))
             what = "the address has lanes of another warp; the lanes of the thread's warp are accessed instead"
             machine.report(ins, "lanes of another warp", "Tensor Memory Access Restrictions", what, where)
-        place = threads % _WARP_LANES
-        to_lane = (own + first % _WARP_LANES)[:, None] + lane[place]
+        place = threads % WARP
+        to_lane = (own + first % WARP)[:, None] + lane[place]
         to_column = (address & 0xFFFF)[:, None] + column[place]
         ctas, last = machine.cta_of_thread[threads][:, None], to_column + packed
         memory.require(ins, int(threads[last.max(1).argmax()]), ctas, last)

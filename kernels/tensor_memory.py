@@ -18,15 +18,13 @@ from ..isa.tcgen05 import parse_opcode
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap
 from .barriers import barriers
 from .cycles import TensorWork
-from .machine import Builder, Machine, Mask, Reader, Step, not_modelled
+from .machine import WARP, Builder, Machine, Mask, Reader, Step, not_modelled
 from .mma import called
 from .program import Address, Instruction, Vector, at_line
 from .tensor_access import load_step, store_step, tensor_memory
 from .tensor_order import Accesses
 
 __all__ = ["tcgen05_step"]
-
-_WARP_LANES = 32
 
 
 def tcgen05_step(machine: Machine, ins: Instruction) -> Step:
@@ -51,8 +49,8 @@ def tcgen05_step(machine: Machine, ins: Instruction) -> Step:
 
 def _first_threads(machine: Machine, mask: Mask, ins: Instruction) -> NDArray[np.intp]:
     """Return the first thread of each warp that has threads in a mask."""
-    warps = machine.whole_groups(mask, _WARP_LANES, ins)
-    return (np.arange(machine.count // _WARP_LANES) if warps is None else warps) * _WARP_LANES
+    warps = machine.whole_groups(mask, WARP, ins)
+    return (np.arange(machine.count // WARP) if warps is None else warps) * WARP
 
 
 def _allocate(machine: Machine, ins: Instruction) -> Step:

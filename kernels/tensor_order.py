@@ -21,7 +21,7 @@ from .program import Instruction
 
 __all__ = ["Accesses", "TensorOrder"]
 
-_WARP, _WORD = 32, 4
+_WORD = 4
 _NOBODY = -1
 #: Section of the PTX ISA that defines the order of ``tcgen05`` instructions.
 _RULE = "tcgen05 Memory Consistency Model"

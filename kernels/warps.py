@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .integers import COMBINATIONS
-from .machine import Builder, Machine, Mask, Reader, Step, not_modelled
+from .machine import LANE_BITS, WARP, Builder, Machine, Mask, Reader, Step, not_modelled
 from .program import Instruction, Pair, Sink
 from .values import numpy_type
 
 __all__ = ["WARPS"]
-
-_WARP = 32
 
 
 def _shuffle(machine: Machine, ins: Instruction) -> Step:
@@ -27,7 +25,7 @@ def _shuffle(machine: Machine, ins: Instruction) -> Step:
     pair = destination if isinstance(destination, Pair) else Pair(destination, Sink())
     write, write_valid = machine.writer(pair.first, "b32"), machine.writer(pair.second, "pred")
     read, read_position, read_control = (machine.reader(operand, "u32") for operand in (value, position, control))
-    lane = machine.thread_numbers % _WARP
+    lane = machine.thread_numbers % WARP
     base, mode = machine.thread_numbers - lane, words[2]
 
     def step(mask: Mask) -> None:
@@ -49,19 +47,16 @@ def _shuffle(machine: Machine, ins: Instruction) -> Step:
     return step
 
 
-_BIT = np.uint32(1) << np.arange(_WARP, dtype=np.uint32)
-
-
 def _lanes(machine: Machine, mask: Mask, true: NDArray[np.bool_] | None = None) -> NDArray[np.uint32]:
     """Return for each thread a 32-bit mask of the lanes of its warp that are in `mask`, and in `true` if given."""
     chosen = np.ones(machine.count, np.bool_) if mask is None else mask
     chosen = chosen if true is None else chosen & true
-    return (chosen.reshape(-1, _WARP) * _BIT).sum(1, dtype=np.uint32).repeat(_WARP)
+    return (chosen.reshape(-1, WARP) * LANE_BITS).sum(1, dtype=np.uint32).repeat(WARP)
 
 
 def _members(machine: Machine, mask: Mask, read: Reader) -> NDArray[np.uint32]:
     """Return for each thread a mask of its own lane and of those of its member lanes that execute the instruction."""
-    return _lanes(machine, mask) & read() | _BIT[machine.thread_numbers % _WARP]
+    return _lanes(machine, mask) & read() | LANE_BITS[machine.thread_numbers % WARP]
 
 
 def _vote(machine: Machine, ins: Instruction) -> Step:
@@ -96,7 +91,7 @@ def _elect(machine: Machine, ins: Instruction) -> Step:
         members = _members(machine, mask, read_members)
         lowest = members & -members
         write_lane(mask, np.bitwise_count(lowest - np.uint32(1)).astype(np.uint32))
-        write(mask, lowest == _BIT[machine.thread_numbers % _WARP])
+        write(mask, lowest == LANE_BITS[machine.thread_numbers % WARP])
 
     return step
 
@@ -111,11 +106,11 @@ def _reduce(machine: Machine, ins: Instruction) -> Step:
     read_members, combine = machine.reader(ins.operands[2], "u32"), COMBINATIONS[name]
 
     def step(mask: Mask) -> None:
-        values, members = machine.every(read()).reshape(-1, _WARP), _members(machine, mask, read_members)
+        values, members = machine.every(read()).reshape(-1, WARP), _members(machine, mask, read_members)
         result = np.zeros(machine.count, numpy_type(type_))
         for lanes in np.unique(members[machine.active(mask)]).tolist():  # threads with equal masks are reduced together
-            each = [lane for lane in range(_WARP) if lanes >> lane & 1]
-            combined = combine.reduce(values[:, each], axis=1, dtype=numpy_type(type_)).repeat(_WARP)
+            each = [lane for lane in range(WARP) if lanes >> lane & 1]
+            combined = combine.reduce(values[:, each], axis=1, dtype=numpy_type(type_)).repeat(WARP)
             result = np.where(members == lanes, combined, result)
         write(mask, result)
 

@@ -18,14 +18,14 @@ from ..isa.memory import SharedDescriptor, decode_descriptor, operand_map
 from ..isa.operands import Immediates
 from .copies import ThreadGroups, group_step
 from .cycles import TensorWork
-from .machine import Machine, Mask, Step, not_modelled
+from .machine import WARP, WARPGROUP, Machine, Mask, Step, not_modelled
 from .memory import pieces_of
 from .mma import called, constant_number, parsed
 from .program import Address, Instruction, Vector, at_line, register_names
 
 __all__ = ["waiting_for_wgmma", "wgmma_registers", "wgmma_step"]
 
-_WARP, _WARPGROUP, _UNIT = 32, 128, 16
+_UNIT = 16
 #: Maximum number of multiplications that are computed together. This maximum limits the memory that a run needs.
 _MOST_STEPS = 16
 
@@ -38,12 +38,12 @@ class _RegisterFences:
         self.index = {number: index for index, number in enumerate(sorted(wgmma_registers(machine)))}
         #: Line of the last write to each register, for each warpgroup; 0 if a fence followed the write, -1 before the
         #: first fence.
-        self.line = np.full((len(self.index), machine.count // _WARPGROUP), -1, np.int32)
+        self.line = np.full((len(self.index), machine.count // WARPGROUP), -1, np.int32)
 
     def _places(self, registers: frozenset[int], mask: Mask) -> tuple[NDArray[np.intp], ...]:
         groups = np.arange(self.line.shape[1])
         if mask is not None:
-            groups = np.intersect1d(groups, np.flatnonzero(mask) // _WARPGROUP)
+            groups = np.intersect1d(groups, np.flatnonzero(mask) // WARPGROUP)
         return np.ix_(np.array([self.index[number] for number in sorted(registers)], np.intp), groups)
 
     def write(self, ins: Instruction, registers: frozenset[int], mask: Mask) -> None:
@@ -127,15 +127,15 @@ class _Issued:
     def compute(self, chain: "list[_Issued]", chosen: Mask) -> None:
         """Complete a chain of multiplications on the same accumulators, beginning with `self`, for selected threads."""
         machine, form = self.machine, self.form
-        groups = None if chosen is None else np.flatnonzero(chosen[::_WARPGROUP])
+        groups = None if chosen is None else np.flatnonzero(chosen[::WARPGROUP])
         which = np.arange(len(self.keys)) if groups is None else groups
         for issued in chain:
             for group in issued.reading.keys() & {*which.tolist()}:
                 machine.checker.ends(*issued.reading.pop(group), "read")
-        accumulators = machine.stacked(form.d, _WARPGROUP, groups)
-        of_a = [machine.stacked(issued.form.a, _WARPGROUP, groups) if issued.form.a else None for issued in chain]
-        e = machine.stacked(form.e, _WARPGROUP, groups)[..., 0] if form.e else None
-        ctas = machine.cta_of_thread[::_WARPGROUP][which]
+        accumulators = machine.stacked(form.d, WARPGROUP, groups)
+        of_a = [machine.stacked(issued.form.a, WARPGROUP, groups) if issued.form.a else None for issued in chain]
+        e = machine.stacked(form.e, WARPGROUP, groups)[..., 0] if form.e else None
+        ctas = machine.cta_of_thread[::WARPGROUP][which]
         keys = np.stack([issued.keys[which] for issued in chain], 1)
         results = np.empty_like(accumulators)
         for key in np.unique(keys, axis=0):
@@ -147,14 +147,14 @@ class _Issued:
                 "backend": machine.launch.backend,
             }
             steps = [(int(step[0]) if a is None else a[same], int(step[1])) for step, a in zip(key, of_a, strict=True)]
-            firsts = which[same] * _WARPGROUP
+            firsts = which[same] * WARPGROUP
 
             def holder(error: MetadataError, firsts: NDArray[np.intp] = firsts) -> str:
                 return machine.who(int(firsts[error.batch[-1]]) + error.lane)
 
             operands = accumulators[same], steps, None if e is None else e[same]
             results[same] = called(machine, form.ins, wgmma_chain, *operands, holder=holder, **options)
-        machine.spread(form.d, results, groups, _WARPGROUP)
+        machine.spread(form.d, results, groups, WARPGROUP)
 
 
 def wgmma_step(machine: Machine, ins: Instruction) -> Step:
@@ -168,8 +168,8 @@ def wgmma_step(machine: Machine, ins: Instruction) -> Step:
 def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     instruction = parsed(ins, machine.launch.arch)
     operands = list(ins.operands)
-    if machine.threads % _WARPGROUP:
-        raise not_modelled(ins, f"a CTA has {machine.threads} threads, which is not a multiple of {_WARPGROUP}")
+    if machine.threads % WARPGROUP:
+        raise not_modelled(ins, f"a CTA has {machine.threads} threads, which is not a multiple of {WARPGROUP}")
     d, first = machine.register_numbers(operands.pop(0)), operands.pop(0)
     a = machine.register_numbers(first) if isinstance(first, Vector) else ()
     read_a = None if a else machine.reader(first, "b64")
@@ -187,8 +187,8 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     def reads(mask: Mask, keys: NDArray[np.uint64]) -> dict[int, tuple[NDArray[np.int64], int]]:
         """Check the reads of shared memory. Return, for each warpgroup, the offsets and the bytes per offset."""
         read = {}
-        for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():
-            first = group * _WARPGROUP
+        for group in np.unique(machine.active(mask) // WARPGROUP).tolist():
+            first = group * WARPGROUP
             of_a, of_b, _ = keys[group].tolist()
             with at_line(ins):
                 places, octets, matrices = _operand_places(instruction, None if a else of_a, of_b, transposed)
@@ -196,15 +196,15 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
             read[group] = places + cta * machine.shared_bytes, octets
             for name, descriptor, units in matrices:
                 machine.checker.tiles.describe(ins, name, descriptor, cta, units + cta * machine.shared_bytes // _UNIT)
-            machine.checker.reads_in_bulk(ins, range(first, first + _WARPGROUP, _WARP), *read[group])
+            machine.checker.reads_in_bulk(ins, range(first, first + WARPGROUP, WARP), *read[group])
             machine.checker.begins(ins, *read[group], "read")
         return read
 
     def step(mask: Mask) -> None:
         fences.check(ins, fenced, mask)
-        active = machine.whole_groups(mask, _WARPGROUP, ins)
-        machine.work.multiplications[work] += machine.count // _WARPGROUP if active is None else len(active)
-        leaders = slice(0, None, _WARPGROUP)
+        active = machine.whole_groups(mask, WARPGROUP, ins)
+        machine.work.multiplications[work] += machine.count // WARPGROUP if active is None else len(active)
+        leaders = slice(0, None, WARPGROUP)
         descriptors = machine.every(read_b())[leaders]
         of_a = machine.every(read_a())[leaders] if read_a else descriptors
         adds = machine.every(read_scale() if read_scale else np.ones(1, np.bool_))[leaders]

@@ -29,10 +29,11 @@ WAIT: mbarrier.try_wait.parity.shared.b64 %p4, [%r3], 0; @!%p4 bra WAIT;
 PROGRAMS = {
     "shfl": (LOOP + "shfl.sync.bfly.b32 %r2, %r5, 16, 31, -1;", LATE[LANE ^ 16]),
     "redux": (LOOP + "redux.sync.max.u32 %r2, %r5, -1;", np.full(WORDS, 3000)),
-    "redux of a half": (LOOP + "redux.sync.add.u32 %r2, %r5, %r7;", LATE * 16),
+    "redux of a half": ("redux.sync.add.u32 %r2, %r0, %r7;", 256 * (THREAD // 16) + 120),
     "vote": (LOOP + "vote.sync.ballot.b32 %r2, %p1, -1;", np.full(WORDS, 0xFFFF)),
-    "vote of a half": (LOOP + "vote.sync.all.pred %p3, %p1, %r7; selp.b32 %r2, 1, 0, %p3;", LANE < 16),
-    "elect in a half": (LOOP + "elect.sync _|%p3, %r7; selp.b32 %r2, 1, 0, %p3;", LANE % 16 == 0),
+    "vote of a half": ("vote.sync.ballot.b32 %r2, 1, %r7;", np.where(LANE < 16, 0xFFFF, 0xFFFF0000)),
+    "vote of a late half": (LOOP + "vote.sync.all.pred %p3, %p1, %r7; selp.b32 %r2, 1, 0, %p3;", LANE < 16),
+    "elect in a half": ("elect.sync _|%p3, %r7; selp.b32 %r2, 1, 0, %p3;", LANE % 16 == 0),
     "a loop of n iterations in thread n": (
         "mov.u32 %r2, 0; mov.u32 %r5, %r0; LOOP: setp.eq.u32 %p3, %r5, 0; @%p3 bra END;"
         "add.u32 %r2, %r2, %r5; sub.u32 %r5, %r5, 1; bra LOOP;",
@@ -49,7 +50,7 @@ PROGRAMS = {
     ),
     "bar.warp.sync at two places": (
         "mad.lo.u32 %r8, %r0, 4, %r3; xor.b32 %r9, %r8, 64;" + LOOP + "st.shared.u32 [%r8], %r5; @%p1 bra LOWER;"
-        "bar.warp.sync -1; bra READ; LOWER: bar.warp.sync -1; READ: ld.shared.u32 %r2, [%r9];",
+        "bar.warp.sync -1; bra READ; LOWER: bar.warp.sync -1; READ: ld.shared.u32 %r2, [%r9]; bar.sync 0;",
         LATE[LANE ^ 16],
     ),
     "two bar.warp.sync in turn": (  # The upper half arrives at its second barrier where the lower half is at its first.
