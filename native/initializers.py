@@ -1,4 +1,4 @@
-"""C++ text of constant tables. An index map is stored as the amounts that the bits of row and column add."""
+"""C++ text of constant tables. An index map is stored as one stride per bit of the row index and the column index."""
 
 from collections.abc import Iterable, Sequence
 
@@ -42,7 +42,7 @@ def padded(strides: Sequence[int], count: int) -> list[int]:
 
 
 def place_row(*maps: NDArray[np.intp]) -> str:
-    """Return index maps as an entry of a placement table: for each map, what each bit of row and column index adds.
+    """Return a C++ table row with index maps: for each map, one stride per bit of the row index and the column index.
 
     Raise an `AssertionError` if a map is not a sum over the bits of row and column.
     """

@@ -38,7 +38,7 @@ _MASK_FIELDS = ("starts", "skip_first", "generated", "skip_span", "use_span", "s
 
 
 def _opcodes() -> Iterator[Opcode]:
-    """Yield each opcode once, without its scale size, and again with the shift of A if the opcode allows the shift."""
+    """Yield each ``tcgen05.mma`` opcode without scale size, and again with ``.ashift`` if the opcode allows it."""
     for opcode in dict.fromkeys(replace(opcode, scale_word="") for opcode in every_opcode()):
         yield opcode
         if not opcode.weight_stationary and not KINDS[opcode.kind].scales:

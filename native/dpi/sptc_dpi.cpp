@@ -10,7 +10,7 @@ namespace {
 
 sptc_instruction *handle_of(void *instruction) { return static_cast<sptc_instruction *>(instruction); }
 
-// Returns the total size of the elements of an open array in bytes.
+// Returns the total size in bytes of the elements of a SystemVerilog open array.
 size_t bytes_of(svOpenArrayHandle array) {
     return size_t(svSize(array, 1)) * size_t(svSizeOfArray(array) / svSize(array, 1));
 }

@@ -19,7 +19,7 @@ int main() {
     std::mt19937 random(1);
     std::vector<uint16_t> a(M * K / 2), b(K * N);
     for (auto *matrix : {&a, &b})
-        for (uint16_t &code : *matrix) code = uint16_t(0x3800 | (random() & 0x87FF));  // 0.5 to 2, of either sign
+        for (uint16_t &code : *matrix) code = uint16_t(0x3800 | (random() & 0x87FF));  // f16 with magnitude 0.5 to 2
     const uint8_t legal[] = {0x4, 0x8, 0x9, 0xC, 0xD, 0xE};
     std::vector<uint8_t> nibbles(M * K / 4);
     for (uint8_t &nibble : nibbles) nibble = legal[random() % 6];

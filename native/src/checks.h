@@ -45,8 +45,8 @@ inline void check_count(const char *name, int64_t count) {
     if (count < 0) throw Error(SPTC_BAD_SHAPE, name, " must not be negative, not ", count, ".");
 }
 
-// Returns the size in bytes of one image of shared memory. The array must contain `count` images, or one image if the
-// stride is 0.
+// Returns the size in bytes of one shared-memory image. Throws if `smem` is too short for `count` images at a distance
+// of `stride` bytes; if `stride` is 0, there is only one image.
 inline size_t image_bytes(const sptc_input &smem, size_t stride, int64_t count) {
     if (count) require(smem.data, "smem");
     const size_t images = stride ? size_t(count) : 1;

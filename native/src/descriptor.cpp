@@ -109,7 +109,7 @@ InstructionDescriptor decode_instruction_descriptor(const OpcodeOn &opcode, uint
     int scale_format = -1;
     if (opcode.scale_size) {
         const int (&by_code)[2] =
-            kind.scale_formats[opcode.scale_size / 2];  // 1, 2 and 4 block scales have the indices 0, 1 and 2
+            kind.scale_formats[opcode.scale_size / 2];  // index 0, 1 or 2 for 1, 2 or 4 block scales
         scale_format = format_of(by_code, fields.scale_type.of(value), "the block scales", where);
     }
     check_shape(opcode, m, n, where);

@@ -38,7 +38,7 @@ struct Words {
     std::vector<std::string> flags;
     std::vector<int> types;
     int m = 0, n = 0, k = 0;
-    const OpcodeShapes *shapes = nullptr;  // allowed shapes, if the text is tcgen05 and has a cta_group; else null
+    const OpcodeShapes *shapes = nullptr;  // shapes of a tcgen05 opcode with cta_group; otherwise null
 
     bool has(const std::string &flag) const { return std::find(flags.begin(), flags.end(), flag) != flags.end(); }
 };
@@ -172,7 +172,7 @@ const Architecture &architecture_named(const std::string &name) {
                 ".");
 }
 
-// Returns the numerics of a form on an architecture; error messages quote `text`.
+// Returns the numerics of an instruction form on an architecture; throws if the architecture lacks the form.
 const Numerics &numerics_on(const Architecture &architecture, const Form &form, const std::string &text) {
     if (!has(architecture, form))
         throw Error(SPTC_NO_ARCHITECTURE, architecture.name, " does not have ", quoted(text),
@@ -199,7 +199,7 @@ OpcodeOn parse_opcode_on(const std::string &text, const std::string &architectur
     check_line(text);
     const Architecture &found = architecture_named(architecture);
     const Opcode opcode = parse_opcode(statement(text), text, true);
-    // The first form of the kind and sparsity shows whether the architecture has the opcode.
+    // All forms of one kind and sparsity exist on the same architectures, so only the first form is checked.
     for (const Form &form : FORMS)
         if (form.family == Family::TCGEN05 && std::string(form.kind) == opcode.of_kind().name &&
             (form.sparsity != Sparsity::DENSE) == opcode.sparse) {

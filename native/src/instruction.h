@@ -56,7 +56,7 @@ struct OpcodeOn : Opcode {
 
 OpcodeOn parse_opcode_on(const std::string &text, const std::string &architecture);
 
-// Returns whether the set with index `number` in MULTIPLES contains a value.
+// Returns whether the set of multiples of 8 in row `number` of table MULTIPLES contains a value.
 bool has_multiple(int number, int value);
 
 // Returns whether the shapes of an opcode allow M rows and N columns.

@@ -19,12 +19,12 @@ using namespace sptc;
 
 struct sptc_instruction {
     std::string error, text;
-    std::unique_ptr<OpcodeOn> opcode;  // opcode of sptc_tcgen05(), without shape; the next three members are then null
+    std::unique_ptr<OpcodeOn> opcode;  // tcgen05 opcode without shape; instruction, product, registers are then null
     std::unique_ptr<Instruction> instruction;
     std::unique_ptr<Product> product;
     std::unique_ptr<Registers> registers;
-    const Kernels *kernels = nullptr;  // kernels that the caller chose; null for the fastest
-    Numerics numerics;                 // numerics that replace the architecture's, if the caller set any
+    const Kernels *kernels = nullptr;  // kernels that the caller chose; null selects the fastest
+    Numerics numerics;                 // numerics that the caller chose; unused if the architecture's apply
 };
 
 namespace {
@@ -99,7 +99,7 @@ uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const Instruction &i
     return static_cast<uint32_t *>(const_cast<void *>(buffer.data));
 }
 
-// Checks and returns the operands that mma and wgmma have in common: number of tiles, metadata, selector and policy.
+// Checks and returns operands of both mma and wgmma: tile count, metadata, selector, policy for undefined metadata.
 TileOperands metadata_operands(const Instruction &instruction, int64_t tiles, const sptc_input &e, int32_t selector,
                                int32_t policy) {
     TileOperands operands{};
@@ -182,7 +182,7 @@ const Kernels &kernels_of(const sptc_instruction *handle, int64_t columns) {
     return handle->kernels ? *handle->kernels : kernels_for(columns);
 }
 
-// Computes tiles of mma or wgmma; the handle must have an instruction of this family.
+// Computes tiles of an mma or wgmma instruction; fails if the handle's instruction does not belong to `family`.
 template <typename Operands>
 sptc_status compute_tiles(sptc_instruction *handle, const Operands *operands, int threads, Family family) {
     return checked(handle, [&] {

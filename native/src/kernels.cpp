@@ -10,12 +10,12 @@ namespace {
 
 // Number of products that are summed in a 32-bit integer: the sum of sixteen products of 27 bits is below 2^31.
 constexpr int SLOTS_IN_32_BITS = 16;
-// Limits of the exponent of the weight of the last bit kept, and of the largest exponent of a product. Within these
-// limits, an f32 represents the weight and its reciprocal exactly. A product of two elements is either exact in f32, or
-// below the weight and therefore truncated to zero.
+// LEAST_WEIGHT and LARGEST_WEIGHT limit the exponent of the last bit that alignment keeps; LARGEST_PRODUCT limits the
+// exponent of a product. Within these limits, an f32 represents the weight of the last bit and its reciprocal exactly.
+// A product of two elements is then either exact in f32, or below this weight and therefore truncated to zero.
 constexpr int LEAST_WEIGHT = -125, LARGEST_WEIGHT = 126, LARGEST_PRODUCT = 125;
 
-// Returns the exponents with which accumulators enter the maximum of all exponents.
+// Returns the accumulator exponents from which, together with product exponents, a step finds its largest exponent.
 Ints exponent_of(Ints code, const Window &window) {
     const Ints magnitude = code & INT32_MAX;
     const Ints exponent = larger((magnitude >> 23) - 127, Ints{} + window.least_c_exponent);
@@ -24,7 +24,7 @@ Ints exponent_of(Ints code, const Window &window) {
 
 // Accumulators of a vector of columns, decoded for alignment.
 struct Accumulator {
-    Ints significand, exponent, effective;  // `effective`: exponent that enters the maximum of all exponents
+    Ints significand, exponent, effective;  // `effective`: exponent that is compared with product exponents
 };
 
 Accumulator accumulator(Ints code, const Window &window) {
@@ -76,7 +76,7 @@ Step step_of(const RowOfA &a, const BlockOfB &b, int first, int slots, int lane)
     return {a.elements + first, a.offsets + first, b.elements + lane, a.exponents + first, b.exponents + lane, slots};
 }
 
-// Returns the operands of a step for the vector of columns with index `v`.
+// Returns a step whose pointers to B are advanced to vector `v` of columns. A vector has LANES columns.
 Step of_vector(Step step, int v) {
     step.b_elements += v * LANES;
     step.b_exponents += v * LANES;
@@ -145,7 +145,7 @@ __attribute__((noinline)) Ints rounded_in_doubles(Ints sum, Ints exponent, Round
 // Sums the products of slots `first` to `last` of a step, each multiplied by `factor` and truncated to an integer.
 template <int V>
 void sum_products(const Step &step, int first, int last, const Floats *factor, Ints *sums) {
-    Ints sum[V] = {};  // compilers keep this variable, unlike `sums`, in registers
+    Ints sum[V] = {};  // compilers keep the local array `sum`, unlike `sums`, in registers
     for (int slot = first; slot < last; ++slot) {
         const Floats a = bits_as<Floats>(Ints{} + step.elements[slot]);
         const int32_t *b = step.b_elements + step.offsets[slot];
@@ -158,13 +158,13 @@ void sum_products(const Step &step, int first, int last, const Floats *factor, I
 // Computes a step for V vectors of columns: aligns products and accumulators to the largest exponent, truncates, sums
 // and rounds. `scale` is the exponent of the block scale of A plus that of B.
 //
-// Terms are f32. A multiplication by a power of two gives the last bit kept the weight 1, and the conversion to an
-// integer truncates. If exponents exceed the limits of f32, or a sum exceeds 32 bits, doubles take the place of f32.
+// Terms are f32. A multiplication by a power of two gives the last bit that alignment keeps the weight 1. A conversion
+// to an integer truncates lower bits. If exponents exceed the limits of f32 or a sum exceeds 32 bits, doubles are used.
 template <int V>
 void fused_step(const Window &window, const Step &step, Ints *c, const Ints *scale) {
     const int f = window.numerics.alignment_bits, floor = window.numerics.zero_exponent;
     const int least = larger(floor, f + LEAST_WEIGHT);
-    // If the largest exponent does not exceed `replaced`, all terms are zero, or the floor replaces the exponent.
+    // If a step's largest exponent is at most `replaced`, all terms are zero, or alignment uses the floor instead.
     const int replaced = floor < least ? EXPONENT_OF_ZERO / 2 : least;
     Shorts products[V];
     Ints largest[V], e_max[V], total[V], beyond{}, overflow{};
@@ -197,7 +197,7 @@ void fused_step(const Window &window, const Step &step, Ints *c, const Ints *sca
         sum_products<V>(step, first, last, factor, sum);
         for (int v = 0; v < V; ++v) {
             const Ints next = bits_as<Ints>(bits_as<Words>(total[v]) + bits_as<Words>(sum[v]));
-            // The magnitude of -2^31 is not an integer of 32 bits.
+            // The magnitude of -2^31 does not fit into a signed 32-bit integer.
             overflow |= ((total[v] ^ next) & (sum[v] ^ next)) | (next == INT32_MIN);
             total[v] = next;
         }
@@ -404,7 +404,7 @@ bool decode(const Encoding &encoding, const Container *containers, int64_t count
     const int fraction_bits = encoding.fraction_bits, sign_bit = fraction_bits + encoding.exponent_bits;
     const int bias = encoding.bias, low_bit = encoding.low_bit;
     const int32_t infinity = ((1 << encoding.exponent_bits) - 1) << fraction_bits;
-    // With the bits of a magnitude as exponent and fraction, an f32 is 2^(127 - bias) times smaller than the magnitude.
+    // The exponent and fraction bits of a code, placed in an f32, give a number that is 2^(127 - bias) times too small.
     const float factor = bits_as<float>((127 - bias + 127) << 23);
     int32_t specials = 0;
     for (int64_t i = 0; i < count; ++i) {

@@ -14,17 +14,17 @@ struct Window {
     Numerics numerics;
     int slots;             // number of kept products per step
     int steps;             // number of steps of the kernel call, along K
-    int group_up;          // left shift that gives the last bit of a group's scaled sum the weight 2^(exponent - F)
+    int group_up;          // left shift of a product group's scaled sum to the fraction bits that alignment keeps
     int least_c_exponent;  // smallest exponent of a nonzero number in the accumulator's format
     bool scaled, saturates;
 };
 
 // Decoded kept elements of a row of A in the order of the steps, and for each element the row of B that is multiplied
-// by the element. For methods FUSED and EMULATED, elements are bits of f32 of the same value, else significands.
+// by the element. `elements` has f32 codes for the methods FUSED and EMULATED, and signed significands otherwise.
 struct RowOfA {
     const int32_t *elements;
     const int16_t *exponents;
-    const int32_t *offsets;  // for each element of A, offset of its row of B in the block
+    const int32_t *offsets;  // for each element of A, offset in BlockOfB::elements of the row of B that it multiplies
     const int32_t *scale_significands, *scale_exponents;
     bool special;  // whether any element is Inf or NaN
 };
@@ -34,7 +34,7 @@ struct RowOfA {
 struct BlockOfB {
     const int32_t *elements;
     const int16_t *exponents;
-    const int32_t *scale_significands, *scale_exponents;  // one row of scales of B for each scale of A
+    const int32_t *scale_significands, *scale_exponents;  // block scales of B, one row per block along K
     int stride;
     bool special;
 };
@@ -48,7 +48,7 @@ struct Encoding {
     int fraction_bits, exponent_bits, bias, low_bit;
 };
 
-// Decodes elements to bits of f32 and exponents; returns whether any element is Inf or NaN.
+// Decodes elements to f32 codes and exponents; returns whether any element is Inf or NaN.
 template <typename Container>
 using DecodeKernel = bool (*)(const Encoding &, const Container *, int64_t count, int32_t *elements,
                               int16_t *exponents);

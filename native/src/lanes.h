@@ -27,7 +27,7 @@ constexpr int LANES = VECTOR_BYTES / 4;
 typedef int32_t Ints __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t Words __attribute__((vector_size(VECTOR_BYTES)));
 typedef float Floats __attribute__((vector_size(VECTOR_BYTES)));
-typedef int16_t Shorts __attribute__((vector_size(VECTOR_BYTES / 2)));  // one 16-bit element for each lane of Ints
+typedef int16_t Shorts __attribute__((vector_size(VECTOR_BYTES / 2)));  // vector of LANES 16-bit integers
 // Vectors of half as many lanes: 32-bit elements in half the bytes, or 64-bit elements in the same number of bytes.
 typedef int32_t HalfInts __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef float HalfFloats __attribute__((vector_size(VECTOR_BYTES / 2)));
@@ -108,20 +108,20 @@ inline Doubles power_of_two(HalfInts exponent) {
 
 // Returns 2^exponent, which must be a normal f32.
 inline Floats power_of_two(Ints exponent) {
-    return bits_as<Floats>((exponent + 127) << 23);  // sign 31, exponent 30:23, fraction 22:0
+    return bits_as<Floats>((exponent + 127) << 23);  // f32 fields: sign 31, exponent 30:23, fraction 22:0
 }
 
 // Converts an integer below 2^51 to a double, exactly, with instructions that AVX2 provides.
 inline Doubles as_double(Longs number) {
-    constexpr double MIDDLE = 6755399441055744.0;  // 1.5 * 2^52, whose last bit has the weight 1
+    constexpr double MIDDLE = 6755399441055744.0;  // 1.5 * 2^52, a double whose last bit has the weight 1
     return bits_as<Doubles>(number + bits_as<Longs>(Doubles{} + MIDDLE)) - MIDDLE;
 }
 
 // Converts integers with a magnitude below 2^31 to f32, rounded toward zero.
 inline Floats toward_zero(Ints number) {
     const Ints sign = number >> 31, magnitude = (number ^ sign) - sign;
-    // If the first bit r that an f32 lacks is 0, rounding to nearest truncates. The highest bit of the shifted magnitude
-    // is at the place of r:
+    // If the first bit r that an f32 lacks is 0, rounding to nearest truncates. The highest bit of the shifted
+    // magnitude is at the place of r:
     //   magnitude        1xxxxxxxxxxxxxxxxxxxxxxx rxxxxxx
     //   magnitude >> 24                           1xxxxxx
     const Floats kept = __builtin_convertvector(magnitude & ~(magnitude >> 24), Floats);
@@ -135,7 +135,7 @@ inline HalfInts rounded(Doubles exact, Rounding rounding) {
     const Doubles magnitude = bits_as<Doubles>(bits ^ sign);
     Doubles result;
     if (rounding == Rounding::RNE_F16) {
-        // Adding a large number and subtracting it again rounds the magnitude to the last bit that is kept.
+        // Adding and subtracting a large 1.5 * 2^n rounds the magnitude to the last fraction bit of an f16.
         constexpr double LEAST_NORMAL = 1.0 / 16384, ABOVE = 1.5 * double(int64_t(1) << 42), TOO_LARGE = 65536.0;
         const Doubles power = bits_as<Doubles>(bits & (uint64_t(0x7FF) << 52));
         const Doubles large = (power > LEAST_NORMAL ? power : Doubles{} + LEAST_NORMAL) * ABOVE;

@@ -13,8 +13,8 @@ namespace sptc {
 
 enum class Policy { STRICT, SOFTWARE, SILICON };
 
-// Returns the index of the first nibble, row by row, that a policy refuses, or the number of nibbles if none is
-// refused. `stored` are the elements of A in their containers, which only policy SOFTWARE needs.
+// Returns the index, row by row, of the first metadata nibble that `policy` does not accept; if it accepts all, returns
+// the number of nibbles. `stored` has the elements of A in their containers; only policy SOFTWARE reads them.
 size_t first_undefined(const Instruction &instruction, Policy policy, const std::vector<uint8_t> &nibbles,
                        const std::vector<uint8_t> &stored);
 

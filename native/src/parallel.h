@@ -12,8 +12,8 @@
 
 namespace sptc {
 
-// Calls workers with the piece numbers 0 to `pieces` - 1. Each thread, including the calling one, creates a worker by
-// `make_worker()`. If pieces throw, the exception of the piece with the lowest number is thrown again.
+// Divides work into pieces 0 to `pieces` - 1 for several threads. Each thread, including the calling one, creates a
+// worker by `make_worker()`. If workers throw, the exception of the piece with the lowest number is thrown again.
 template <typename MakeWorker>
 void in_parallel(int64_t pieces, int threads, MakeWorker make_worker) {
     std::atomic<int64_t> next{0};
@@ -28,7 +28,7 @@ void in_parallel(int64_t pieces, int threads, MakeWorker make_worker) {
         } catch (...) {
             const std::lock_guard<std::mutex> guard(failing);
             if (!failure || number < failed) failure = std::current_exception(), failed = number;
-            next = pieces;  // start no further piece; all pieces with lower numbers have been started
+            next = pieces;  // after an exception, start no other piece; all lower-numbered pieces have started
         }
     };
     std::vector<std::thread> others;

@@ -40,7 +40,7 @@ void check_options(const sptc_tcgen05_operands &arguments, const OpcodeOn &opcod
         require_zero(arguments.zero_column_mask, spelled(opcode) + " takes no zero_column_mask, which only '.ws' has.");
 }
 
-// Checks that all operands in layouts with half of the lanes use the same half.
+// In a tensor-memory layout that uses half of the lanes, checks that all operands start at the same lane.
 void check_alignment(const OpcodeOn &opcode, const Layout &layout,
                      const std::vector<std::pair<const char *, uint64_t>> &addresses) {
     if (!layout.half_lanes) return;

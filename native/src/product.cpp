@@ -136,7 +136,7 @@ Window Product::window(int k) const {
 
 void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k,
                              int k, Scratch &scratch) const {
-    // Space for further rows, whose elements are spliced from 16-bit halves of two elements of B.
+    // Number of additional rows of B, whose elements are spliced from 16-bit halves of two elements of B.
     const size_t spare = form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;
     const size_t stride = size_t(block.stride), size = (size_t(k) + 1 + spare) * stride;
     scratch.b_elements.resize(size);

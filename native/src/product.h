@@ -19,7 +19,7 @@ struct Matrices {
     const uint8_t *nibbles, *scale_a, *scale_b;
 };
 
-// Multiplier for one instruction, with tables that do not depend on the operands.
+// Multiplies matrices by one instruction; stores tables that depend on the instruction, but not on the operands.
 class Product {
   public:
     explicit Product(const Instruction &instruction);
@@ -54,7 +54,7 @@ class Product {
     Instruction instruction_;
     const Form &form_;
     Decoder a_, b_;
-    int group_up_;            // left shift that gives the last bit of a group the weight 2^(exponent - F)
+    int group_up_;            // left shift of a product group's scaled sum to the fraction bits that alignment keeps
     int panel_k_;             // length along K that one kernel call multiplies
     int group_;               // number of kept products that share a block scale; 0 without block scales
     Raw scale_[256];          // decoded block scale, by code

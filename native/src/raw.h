@@ -23,7 +23,7 @@ struct Raw {
 // This function is static because the linker must not replace it by a copy compiled for another instruction set.
 static inline bool is_special(int32_t exponent) { return exponent < EXPONENT_OF_ZERO; }
 
-// Decodes elements in containers to the elements of a kernel of a method, and exponents.
+// Decodes elements from containers to the elements and exponents that the kernel of a summation method reads.
 class Decoder {
   public:
     Decoder(const Format &format, int container_bits, int low_bit, Method method);
@@ -38,7 +38,7 @@ class Decoder {
   private:
     Format format_;
     int container_bits_, low_bit_;
-    int32_t element_of_byte_[256];  // if containers are bytes
+    int32_t element_of_byte_[256];  // decoded elements of 8-bit containers, by container
     int16_t exponent_of_byte_[256];
 };
 

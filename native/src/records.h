@@ -7,7 +7,7 @@
 namespace sptc {
 
 // Meaning of the largest exponent or code of a format: Inf and NaN, NaN only, or ordinary numbers.
-enum class Specials { IEEE_TOP, NAN_TOP, NONE_TOP };  // the names have a suffix, since NAN is a macro of math.h
+enum class Specials { IEEE_TOP, NAN_TOP, NONE_TOP };  // the names end in _TOP because NAN is a macro of math.h
 enum class Family { MMA, WGMMA, TCGEN05 };
 enum class Sparsity { DENSE, SPARSE, ORDERED };
 // Method of summation: one truncated sum per step; groups with block scales; fp8 emulated by steps with an IEEE
@@ -31,12 +31,12 @@ struct Architecture {
     const char *name;
     int numerics;       // index into Form::numerics; several targets of the assembler can share one index
     int mux;            // multiplexer type, the first index of Rule::missing
-    const char *lacks;  // instructions that the target lacks: family, sparsity and kind, each word between spaces
-    int is_family;      // whether the target is a family target, which does not accept .scale_vec of tcgen05
+    const char *lacks;  // instructions that the target lacks, as words such as tcgen05.sp.mxf4 between spaces
+    int is_family;      // whether the name of the target ends in f (family target, without .scale_vec of tcgen05)
 };
 
-// A metadata rule: mask of the defined nibbles, and, for each multiplexer type and nibble, a mask of the two indices,
-// in which a bit is set if the multiplexer selects nothing from B.
+// A metadata rule. `legal` is the mask of the defined nibbles. `missing` has, for each multiplexer type and nibble, a
+// mask of the two indices in the nibble; a set bit means that the multiplexer selects no element of B for the index.
 struct Rule {
     const char *name;
     uint16_t legal;
@@ -60,7 +60,7 @@ struct Swizzle {
 // Fields of the shared-memory matrix descriptor whose bits or codes differ between wgmma and tcgen05.
 struct Generation {
     int swizzle_bit;
-    int swizzles[8];  // indices in SWIZZLES by code; -1 for an undefined code
+    int swizzles[8];  // for each code of the swizzle field, row of table SWIZZLES; -1 for an undefined code
     int fixed_bit, fixed_bits, fixed_value;
 };
 
@@ -82,21 +82,21 @@ inline int sum_of_bits(const uint16_t *strides, int number) {
 struct Form {
     Family family;
     Sparsity sparsity;
-    int rows, columns;  // indices in MULTIPLES of the sets of M and N; bit i of a set stands for 8 (i + 1)
+    int rows, columns;  // rows of table MULTIPLES with the sets of M and N; bit i of a set stands for 8 (i + 1)
     int k;
-    int a, b, c, d;  // indices of the formats in FORMATS
+    int a, b, c, d;  // rows of table FORMATS with the formats of A, B, C and D
     const char *kind;
     bool satfinite;
     int scale_size;
-    bool says_scale_size;    // whether the text must state the number of block scales
+    bool says_scale_size;    // whether PTX text must state the number of block scales
     int scale_format, span;  // span: number of elements along K that share a scale
     int container_bits, low_bit_a, low_bit_b;
     int unit_a, unit_b;  // number of elements in 16 bytes of shared memory
     int stored_k, chunks, stored_in_chunk;
-    int rule;  // index of the metadata rule in RULES
+    int rule;  // row of table RULES with the metadata rule
     int selectors, lanes_a_selector, lanes_a_thread_id_a, lanes_a_thread_id_b, threads;
-    int places[6];    // indices in PLACES of A, B, D, metadata, scales of A, scales of B
-    int numerics[6];  // indices in NUMERICS by Architecture::numerics; -1 if the architecture lacks the form
+    int places[6];    // rows of table PLACES for A, B, D, metadata, scales of A, scales of B; -1: none
+    int numerics[6];  // for each Architecture::numerics, row of table NUMERICS; -1 if the architecture lacks the form
 };
 
 // Bit field of a descriptor; width 0 if the descriptor has no such field.
@@ -113,7 +113,7 @@ struct DescriptorFields {
         scale_id_a, scale_id_b, scale_type, k;
 };
 
-// Fields of the zero-column mask descriptor. `starts` and `skip_first` are divided into one field for each part of N.
+// Fields of the zero-column mask descriptor. `starts` and `skip_first` have one subfield for each part of the columns.
 struct ColumnMaskFields {
     uint64_t defined;
     Field starts, skip_first, generated, skip_span, use_span, shift;
@@ -122,10 +122,10 @@ struct ColumnMaskFields {
 // A `.kind::` of tcgen05.mma. Arrays of formats contain indices in FORMATS, by code; -1 marks an undefined code.
 struct Kind {
     const char *name;
-    int fields;  // index in DESCRIPTOR_FIELDS of the fields of this kind
-    int m_unit;  // number of rows per unit of the field M
+    int fields;  // row of table DESCRIPTOR_FIELDS with the kind's instruction descriptor
+    int m_unit;  // number of rows that one unit of the descriptor field M stands for
     int types[8], accumulators[4];
-    int scale_formats[3][2];  // indices of scale formats, for 1, 2 and 4 block scales
+    int scale_formats[3][2];  // for 1, 2 and 4 block scales: index in FORMATS of the scale format, by code
     bool scaled, mixes, transposes, negates, saturates;
 };
 
@@ -136,7 +136,7 @@ struct ScaleWord {
     int size;
 };
 
-// Shapes that the descriptor of an opcode may have.
+// Shapes that the instruction descriptor of a tcgen05.mma opcode may select.
 struct OpcodeShapes {
     int kind;
     bool sparse;
@@ -145,7 +145,7 @@ struct OpcodeShapes {
     int selectors;
     bool scales_input_d;
     int count, rows[3], layouts[3];  // number of values of M, these values, and the index in LAYOUTS for each value
-    int columns;                     // index of a bit mask in MULTIPLES
+    int columns;                     // row of table MULTIPLES with the values of N
 };
 
 // Placement in tensor memory: lane, column and lowest bit, as sums over the bits of the row and the column of a matrix.
@@ -153,14 +153,14 @@ struct TensorPlaces {
     uint16_t lane_of_row[8], lane_of_column[8], column_of_row[8], column_of_column[8], bit_of_row[8], bit_of_column[8];
 };
 
-// Layout of D in the lanes of tensor memory. N is divided into `parts` parts in successive groups of lanes, and each
-// group of lanes has its own copy of A and of the metadata.
+// Layout of D in the lanes of tensor memory. The columns of D are divided among `parts` successive groups of lanes.
+// Each group of lanes has its own copy of A and of the metadata.
 struct Layout {
     const char *name;
     int rows, parts;
     bool half_lanes;  // whether D uses 16 of every 32 lanes
     int largest_shift;
-    int d, a[4], e[2];  // indices in TENSOR_PLACES of a part of D, A of 4, 8, 16 and 32 bits, narrow and wide metadata
+    int d, a[4], e[2];  // rows of table TENSOR_PLACES for D, A (4, 8, 16, 32 bits), metadata (A <= 8 bits, > 8 bits)
 };
 
 }  // namespace sptc

@@ -11,7 +11,7 @@ namespace sptc {
 
 namespace {
 
-// Number of tiles that a thread gathers and then multiplies together.
+// Number of tiles that a thread gathers before it multiplies them as one batch.
 constexpr int64_t TILES = 16;
 
 struct Place {
@@ -57,7 +57,7 @@ void split(int number, int rows, int columns, std::vector<int32_t> &threads, std
         }
 }
 
-// Gathers a matrix from registers, run by run.
+// Gathers a matrix from registers; each copy moves one run of adjacent elements.
 template <typename Run>
 void take(const uint8_t *registers, const Runs &runs, uint8_t *matrix) {
     for (int32_t position : runs.positions) {
@@ -66,7 +66,7 @@ void take(const uint8_t *registers, const Runs &runs, uint8_t *matrix) {
     }
 }
 
-// Scatters a matrix to registers, run by run.
+// Scatters a matrix to registers; each copy moves one run of adjacent elements.
 template <typename Run>
 void put(const uint8_t *matrix, const Runs &runs, uint8_t *registers) {
     for (int32_t position : runs.positions) {
@@ -124,7 +124,7 @@ void take_scales(const uint32_t *data, const std::vector<int32_t> &threads, cons
 
 }  // namespace
 
-// Matrices of the tiles that a thread multiplies together.
+// Matrices of the tiles that a thread gathers and multiplies as one batch.
 struct Registers::Tiles {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
 };

@@ -36,7 +36,7 @@ struct TileOperands {
 struct Runs {
     int bits = 0;                    // size of a run in bits, a multiple of the element size
     size_t elements = 0;             // number of elements of the matrix
-    std::vector<int32_t> positions;  // position of each run in the registers, in units of the run size
+    std::vector<int32_t> positions;  // register position of each run of elements, in units of the run size
 };
 
 // Executes an mma or wgmma instruction: operands in registers or shared memory, results in registers.
@@ -48,8 +48,8 @@ class Registers {
     int b_registers() const { return b_registers_; }
     int d_registers() const { return d_registers_; }
 
-    // Computes tiles on `threads` threads. Throws, before a result is written, for the first nibble that the policy
-    // refuses.
+    // Computes tiles on `threads` threads. If `operands.policy` does not accept a metadata nibble, throws an error for
+    // the first such nibble before any result is written.
     void compute(const TileOperands &operands, const Product &product, const Kernels &kernels, int threads) const;
 
     // Gathers the metadata nibbles of a tile, row by row.

@@ -32,7 +32,7 @@ struct Extent {
     bool mn_major;  // whether elements that are contiguous in memory are contiguous in M or N instead of K
 };
 
-// Returns the bit addresses of the elements of an operand, line by line along K; throws for an address beyond `bytes`.
+// Returns the bit addresses of the elements of each row of A or column of B; throws if one is beyond `bytes` bytes.
 std::vector<int32_t> bit_addresses(const Descriptor &descriptor, const Extent &extent, size_t bytes,
                                    const std::string &name);
 

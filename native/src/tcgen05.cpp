@@ -12,7 +12,7 @@ namespace sptc {
 namespace {
 
 void put_element(std::vector<uint8_t> &matrix, size_t index, uint32_t code, size_t bytes) {
-    std::memcpy(&matrix[index * bytes], &code, bytes);  // copies the low bytes of a little-endian code
+    std::memcpy(&matrix[index * bytes], &code, bytes);  // on a little-endian processor, copies the low bytes of `code`
 }
 
 // Returns an element of shared memory in the low bits of a 32-bit word.
@@ -77,7 +77,7 @@ class Execution {
     int ctas_, rows_;
 };
 
-// Checks that all copies of an operand are equal, since no source states which copy the hardware reads.
+// Checks that all copies of an operand in tensor memory are equal: no source states which copy the hardware reads.
 void Execution::check_copies(const char *name, const TensorMap &where, const uint32_t *memory) const {
     for (int32_t copy : where.copies)
         for (size_t index = 0; copy && index < where.words.size(); ++index) {

@@ -14,26 +14,26 @@
 
 namespace sptc {
 
-// A tcgen05.mma with checked operands, for all images of tensor memory and shared memory. Maps of absent operands are
-// empty.
+// A tcgen05.mma with checked operands, for a batch of images (contents) of tensor memory and shared memory. The
+// TensorMap of an operand that is not in tensor memory is empty.
 struct TensorInstruction {
     OpcodeOn opcode;
     InstructionDescriptor descriptor;
     TensorMap d, a, e, scale_a, scale_b;
-    std::vector<int32_t> a_shared, b_shared;  // bit addresses in the shared memory of a CTA
+    std::vector<int32_t> a_shared, b_shared;  // bit addresses of A and B in a CTA's shared memory
     ColumnMask mask;
     bool disabled[TENSOR_LANES];
     bool adds;
     int scale_input_d;
     Policy policy;
-    // Contents of the memories of all images.
+    // Batch of `images` executions: tensor memory before (`tmem`) and after (`result`) execution, and shared memory.
     int64_t images;
     const uint32_t *tmem;
     uint32_t *result;
     const uint8_t *smem;
-    size_t smem_stride, smem_bytes;  // distance between images in bytes, and size of one CTA's image in bytes
+    size_t smem_stride, smem_bytes;  // distance of shared-memory images, and size of one CTA's image, both in bytes
 
-    // Returns the names and maps of the operands in tensor memory that are only read.
+    // Returns names and tensor-memory positions of the operands that the instruction only reads.
     std::vector<std::pair<const char *, const TensorMap *>> inputs() const {
         return {{"a", &a}, {"e", &e}, {"scale_a", &scale_a}, {"scale_b", &scale_b}};
     }
@@ -42,7 +42,7 @@ struct TensorInstruction {
 // Checks all operands of a tcgen05.mma except the contents of the memories.
 TensorInstruction placed(const sptc_tcgen05_operands &arguments, const OpcodeOn &opcode);
 
-// Computes all images on `threads` threads; throws before anything is written if an image is refused.
+// Computes all memory images on `threads` threads. If the contents of an image are invalid, throws before any write.
 void compute(const TensorInstruction &instruction, const Kernels &kernels, int threads);
 
 }  // namespace sptc

@@ -10,7 +10,7 @@ namespace {
 
 int column_of(uint64_t address) { return int(address & 0xFFFF); }
 
-// Returns the lane of an address; throws unless operands of the layout can start at that lane.
+// Returns the lane of a tensor-memory address; throws if operands cannot start at this lane in layout `layout`.
 int base_lane(const char *name, uint64_t address, const Layout &layout) {
     const int lane = lane_of(name, address);
     if (lane == 0 || (layout.half_lanes && lane == PARTITION / 2)) return lane;

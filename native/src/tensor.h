@@ -17,7 +17,7 @@ struct TensorMap {
     int bits = 0;
     std::vector<int32_t> words;
     std::vector<uint8_t> low_bits;
-    std::vector<int32_t> copies;  // distance of each copy of the matrix from the first copy, in lanes; includes 0
+    std::vector<int32_t> copies;  // distance in lanes of each copy of the matrix from the first copy; 0 for the first
 
     static int lane(int32_t word) { return word / TENSOR_COLUMNS; }
     static int column(int32_t word) { return word % TENSOR_COLUMNS; }
@@ -26,7 +26,7 @@ struct TensorMap {
     }
 };
 
-// Returns the lane of an address; throws if the address is outside tensor memory.
+// Returns the lane of a tensor-memory address; throws if the address is outside tensor memory.
 int lane_of(const char *name, uint64_t address);
 
 // Returns the positions of D in the tensor memory of a CTA: the CTA's rows and all columns.

@@ -12,7 +12,7 @@
 
 namespace sptc {
 
-// Returns a part of a message as text; numbers are written in decimal.
+// Returns a piece of an error message as text; an integer is written in decimal.
 inline std::string as_text(const std::string &text) { return text; }
 
 template <typename Number, typename = std::enable_if_t<std::is_integral_v<Number>>>

@@ -195,8 +195,8 @@ def _with_residues(
     """Replace each accumulator so that it cancels all but at most one bit of its output's rounded sum of products."""
     c = multiply(instruction, arch, replace(operands, c=np.zeros_like(operands.c)))
     c ^= c.dtype.type(1 << instruction.c.bits - 1)
-    # After the cancellation, at most one bit remains. In half of the outputs, the remaining bit is the lowest fraction
-    # bit; in all other outputs, it has a random position.
+    # After C cancels the sum of products, at most one bit remains. In half of the outputs, the remaining bit is the
+    # lowest fraction bit; in all other outputs, it has a random position.
     place = rng.integers(-instruction.c.fraction_bits, instruction.c.fraction_bits + 1, c.shape).clip(0)
     c += (rng.integers(-1, 2, c.shape) << place).astype(c.dtype)
     return replace(operands, c=c)

@@ -16,7 +16,7 @@ from .items import warp_instructions
 
 __all__ = ["row_package", "single_steps", "warp_package"]
 
-#: For each way in which a number format can encode Inf and NaN, its code in the SystemVerilog tables.
+#: Codes in the SystemVerilog tables for formats without special values, with Inf and NaN, and with NaN only.
 _SPECIALS = {Specials.NONE: 0, Specials.IEEE: 1, Specials.NAN: 2}
 
 

@@ -47,7 +47,7 @@ class DotProduct:
     scale_b: tuple[int, ...] = ()
 
     def fits(self, instruction: Instruction) -> bool:
-        """Return whether the first step of an instruction can compute the stored dot product."""
+        """Return whether an instruction's first step can compute this dot product: equal formats, enough products."""
         i = instruction
         return (
             (i.a.name, i.b.name, i.d.name) == self.formats
@@ -59,7 +59,7 @@ class DotProduct:
         )
 
     def operands(self, instruction: Instruction, rows: int, columns: int) -> MatrixOperands:
-        """Return operand matrices of a tile in which every output element is the stored dot product."""
+        """Return operand matrices of a tile whose output elements all are the dot product of `a` and `b` plus `c`."""
         i = instruction
         a, b = np.zeros((rows, i.stored_k), np.int64), np.zeros((i.k, columns), np.int64)
         a[:, : len(self.a)] = self.a

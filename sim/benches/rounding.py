@@ -53,7 +53,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     headroom = rounder.total_bits - 1 + exponent - kept - smallest
     # In 20 % of the vectors, the smallest normal number of the result format is at a random bit position of the sum.
     headroom = np.where(rng.random(count) < 0.2, rng.integers(0, rounder.total_bits, count), headroom)
-    # In 10 % of the vectors, the smallest normal number of the result format is far above the sum: one upper bit of the
+    # In 10 % of the vectors, the sum is far below the smallest normal number of the result format: one upper bit of the
     # input `headroom` is set.
     upper = 1 << rng.integers((rounder.total_bits - 1).bit_length(), ALIGNED_EXPONENT_BITS, count)
     headroom = np.where(rng.random(count) < 0.1, rng.integers(0, rounder.total_bits, count) | upper, headroom)

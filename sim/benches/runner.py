@@ -57,7 +57,7 @@ class _OurVerilator(Verilator):
         self.env |= {name: value for name, value in verilator().environment.items() if name == "VERILATOR_ROOT"}
         make += [PORTABLE_MAKE, f"PYTHON3={sys.executable}"]
         # The C++ is compiled without optimisation: a bench spends most of its time in Python, not in compiled code.
-        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", "--old-file=Vtop.mk"]  # prevents make from rebuilding the Makefile
+        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", "--old-file=Vtop.mk"]  # --old-file: make does not rebuild Vtop.mk
         return [[word for word in verilate if word != "--public-flat-rw"], make]
 
 

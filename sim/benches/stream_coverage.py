@@ -158,7 +158,7 @@ class _Command(NamedTuple):
     in_flight: int
     operation: int | None  # operation of the offered command, or None
     waited: int  # cycles that the offered command has waited so far
-    others: tuple[int, ...]  # states of the other streams (warpgroup), or flags of memory accesses (CTA)
+    others: tuple[int, ...]  # states of all streams but the command stream (warpgroup), or memory access flags (CTA)
 
 
 class Mma(NamedTuple):

@@ -39,7 +39,7 @@ class CodeCoverage:
                 fields = dict(field.split("\x02", 1) for field in text.split("\x01") if field)
                 hits[fields["t"], f"{fields['h']} line {fields['l']} {fields['o']}"] += int(count)
             except (KeyError, ValueError):
-                raise FileError(f"{path} is a damaged coverage file of Verilator") from None
+                raise FileError(f"{path} is a damaged coverage file of Verilator (a line lacks a hit count)") from None
         return cls(hits)
 
     @staticmethod

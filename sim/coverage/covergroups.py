@@ -20,7 +20,7 @@ Illegal = Mapping[str, Callable[..., ArrayLike]]
 class Need:
     """Requirement on a datapath's operations: a bin with this requirement is illegal if no operation meets it."""
 
-    reason: str  #: Sentence that states why bins are illegal if no operation meets the requirement
+    reason: str  #: Sentence with the reason why a bin is illegal if no operation meets its requirement
     possible: Callable[[Any], bool]  #: Function that returns whether an operation meets the requirement
 
 
@@ -30,7 +30,7 @@ class Bin:
 
     label: str
     hit: Callable[[Any], NDArray[np.bool_]]  #: Function from sampled values to the mask of values that hit the bin
-    needs: tuple[Need, ...] = ()  #: Requirements; the bin is illegal if it has a requirement that no operation meets
+    needs: tuple[Need, ...] = ()  #: Requirements of the bin, which is illegal if any requirement is met by no operation
 
 
 def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
@@ -53,9 +53,8 @@ class Covergroup:
     where: Callable[[Any], ArrayLike] | None = None
     #: Bins of the last axis, if one value can hit several of them; `sample` then returns no index along the last axis.
     bins: Sequence[Bin] = ()
-    #: For each row of bins (bins that differ only along the last axis), the operations (format combinations) that the
-    #: row stands for; or one list for all rows. A bin of a row is illegal if it has a requirement that none of the
-    #: row's operations meets.
+    #: Operations (format combinations) for each row of bins, or one list for all rows. The bins of a row differ only
+    #: along the last axis. A bin is illegal if one of its requirements is met by none of the operations of its row.
     rows: Sequence[Sequence[Any]] = ()
     #: Illegal bins in addition to those from `rows`. If several reasons apply to a bin, the first reason counts. A hit
     #: of an illegal bin is reported as a contradiction.

@@ -168,7 +168,7 @@ class Coverage:
         return Coverage(merged[key] for key in sorted(merged))
 
     def report(self, limit: int = 10) -> dict[str, Any]:
-        """Return JSON data: counts, and up to `limit` names of missing and of contradicted bins per covergroup."""
+        """Return JSON data: counts, and up to `limit` missed bins and unreachable bins with hits per covergroup."""
         return {
             "groups": [_summary(group, limit) for group in self],
             "bins": sum(group.bins for group in self),
@@ -223,7 +223,7 @@ class Coverage:
         try:
             groups = [_read_group(record) for record in content["groups"]]
         except (KeyError, TypeError, ValueError, OverflowError, IndexError):
-            raise FileError(f"{source} is a damaged coverage file") from None
+            raise FileError(f"{source} is a damaged coverage file (an invalid or missing field)") from None
         if len({group.key for group in groups}) != len(groups):
             raise FileError(f"{source} is a damaged coverage file (it contains a group twice)")
         return cls(groups)

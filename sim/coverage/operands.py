@@ -120,7 +120,7 @@ class Operation:
 
     @cached_property
     def exponents(self) -> range:
-        """Range of the exponents of nonzero terms: products add element and scale exponents, groups only the latter."""
+        """Range of exponents of nonzero terms: of elements plus scales for products, of scales only for groups."""
         formats = [*([] if self.grouped else [self.a.format, self.b.format]), *self.scale_formats]
         return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
 
@@ -231,7 +231,7 @@ class Operands:
     b: NDArray
     stored: NDArray  # elements of A as stored in the matrix, before any swap of neighbouring elements
     candidates: NDArray  # units (8 or 16 bits) of B between which the multiplexers select, shape (count, chunks, 4)
-    all_b: NDArray  # all elements of B at the inputs, selected or not
+    all_b: NDArray  # all elements of B at the multiplexer inputs, including unselected elements
     nibbles: NDArray[np.uint8]  # metadata nibbles, one per chunk, shape (count, chunks)
     c: NDArray[np.uint32]
     overflow: NDArray[np.bool_]  # overflow bit of the accumulator input, from the previous step

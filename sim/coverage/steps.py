@@ -246,7 +246,7 @@ def _scale_classes(codes: NDArray[np.uint8], scale: str) -> NDArray[np.intp]:
     if scale == "ue8m0":
         return np.searchsorted([1, 127, 128, 254, 255], codes, side="right")
     magnitude, sign = codes & np.uint8(0x7F), (codes >> np.uint8(7)).astype(np.intp)
-    kind = np.searchsorted([1, 8, 127], magnitude, side="right")  # codes: 0 zero, 1 subnormal, 2 normal, 3 NaN
+    kind = np.searchsorted([1, 8, 127], magnitude, side="right")  # scale class: 0 zero, 1 subnormal, 2 normal, 3 NaN
     return np.where(codes == 0x7E, 6, np.where(kind == 3, 7 + sign, 2 * kind + sign))
 
 

@@ -232,7 +232,7 @@ class Rounding:
         self.negative, magnitude = total < 0, np.abs(total)
         self.rounded = np.abs(trace.result[steps].astype(np.float64))
         self.exact = self.rounded == magnitude
-        last_bit = operation.last_result_bit - fmt.minimum_exponent  # exponent of the last fraction bit of 1.0
+        last_bit = operation.last_result_bit - fmt.minimum_exponent  # exponent of the last bit of the result 1.0
         self.largest = (2 - 2.0**last_bit) * 2.0**fmt.maximum_exponent
         self.subnormal = (magnitude if nearest else self.rounded) < 2.0**fmt.minimum_exponent
         self.overflow = magnitude >= 2.0 ** (fmt.maximum_exponent + 1) if nearest else np.isinf(self.rounded)

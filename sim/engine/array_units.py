@@ -93,7 +93,7 @@ def _unit_libraries(config: CoreConfig) -> Libraries:
 
 
 class TopModel(CompiledModel):
-    """Model of a top module. The library `units` has the dot-product units; if it is None, `library` has them."""
+    """Model of a top module. The dot-product units are in the library `units`, or in `library` if `units` is None."""
 
     def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
         # the pointers stay null if no separate library has the dot-product units
@@ -168,7 +168,7 @@ class CompiledTop(Generic[_Model]):
             compile_library(text, self.top, self._sources, library, optimisation=_STAND_IN_OPTIMISATION)
 
     def _model(self, steps: Mapping[int, int]) -> _Model:
-        """Return the model with the fastest unit library for a run with `steps[word]` steps of each control word."""
+        """Return the model with the fastest unit library for a run; `steps` maps control words to numbers of steps."""
         path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
         if path not in self._models:
             self._models[path] = self._create(self._library, path)

@@ -31,7 +31,7 @@ def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) 
     Raise a `BackendError` if there is no emulation of the instruction.
     """
     if instruction.family != "mma" or instruction.kind:
-        raise BackendError(f"this datapath does not support the formats of {instruction}")
+        raise BackendError(f"the RTL datapath does not support the formats of {instruction} and has no emulation of it")
     narrow, integer, c = (instruction.a, instruction.b), instruction.a.is_integer, operands.c
     wide = [FORMATS[fmt.name.replace("4", "8") if integer else "f16"] for fmt in narrow]
     part = replace(instruction, a=wide[0], b=wide[1], k=instruction.k // 2, satfinite=False)
@@ -70,7 +70,7 @@ def widen_fp8(codes: NDArray[np.uint8], name: str) -> NDArray[np.uint16]:
     if name == "e5m2":
         return codes.astype(np.uint16) << np.uint16(8)
     magnitude = codes.astype(np.uint16) & 0x7F
-    # The f16 value of the shifted code is 2**-8 times the fp8 value, since the exponent biases differ by 8.
+    # An e4m3 code, shifted left by 7, is an f16 code of 2**-8 times its value, since the exponent biases differ by 8.
     scaled = (magnitude << 7).view(np.float16) * np.float16(256)
     bits = np.where(magnitude == 0x7F, np.uint16(0x7FFF), scaled.view(np.uint16))
     sign = codes.astype(np.uint16) & 0x80

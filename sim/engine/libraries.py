@@ -62,7 +62,7 @@ class Libraries:
         return self._paths[None]
 
     def of(self, steps: Mapping[int, int]) -> Path:
-        """Return the path of the fastest library for a run, which has `steps[word]` steps with each control word.
+        """Return the path of the fastest library for a run; `steps` maps control words to numbers of steps.
 
         The library is specialised if there is only one control word, and either the specialised library is cached or at
         least :data:`WORTH` steps with this control word have been requested so far.

@@ -20,7 +20,7 @@ from .fingerprint import hardware_fingerprint, require_hashed_hardware
 
 __all__ = ["Field", "RowInterface", "row_interface"]
 
-#: Source text of this module at import time, as part of the cache key of an interface.
+#: Source text of this module at import time, which is a part of the cache key of a row interface.
 _WRITTEN = Path(__file__).read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Conversion of instructions to the input words of a row: bytes of A and B, metadata, scales and control words."""
+"""Conversion of instructions to input words of rows (dot-product units): A, B, metadata, scales, control words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

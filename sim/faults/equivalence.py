@@ -31,8 +31,8 @@ _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
 #: Yosys commands that replace the dot-product units by ports: the claims compare the inputs of the units, and assume
 #: that equal inputs give equal outputs.
 _CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
-#: Yosys commands that insert faults, each with an input that activates the fault, remove bits that cannot influence a
-#: result, such as the upper bits of a truncated difference, and write the and-inverter graph. Registers start at zero.
+#: Yosys commands that insert faults, each with an input that activates the fault, and write the and-inverter graph.
+#: Registers start at zero. Bits without influence, such as upper bits of a truncated difference, are removed.
 _GRAPH = (
     "read_rtlil ../{flat}\nchformal -lower\n{insert}wreduce\nopt_clean\n{prepare}dffunmap\nzinit -all\nopt_clean\n"
     "setundef -undriven -anyseq\ntechmap\nopt_expr\nopt_merge\nopt_clean -purge\naigmap\nopt_clean\n"
@@ -70,10 +70,10 @@ _SEARCHES = (
     "strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
     "strash; scorr; dc2; &get; &gla -F 150 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
 )
-#: Search on short slices, before the :data:`_SEARCHES`: number of cycles that a short slice reaches back, ABC commands,
-#: and maximum number of claims for which the search is tried.
+#: First search, on slices whose logic covers only a few cycles: number of these cycles, ABC commands, and maximum
+#: number of claims for which the search is tried.
 _DEPTH, _SHORT, _MOST_CLAIMS = 2, "strash; scorr; dc2; pdr -T {seconds}; iprove", 1000
-#: Fraction of a proof's time limit that each of the :data:`_SEARCHES` may use for a single claim.
+#: Fraction of a proof's time limit that each successive ABC search may use for a single claim.
 _SHARES = (0.125, 0.25, 1)
 #: ABC commands for a bounded search for an input sequence that reveals the fault. An instruction of a small array takes
 #: about ninety cycles.
@@ -170,8 +170,8 @@ class _Proofs:
         chosen = slices.representatives(claims)
         together = self._search(slices, chosen, _SEARCHES[0], self._timeout / 2)
         if together is Verdict.TOLD_APART:
-            # Claims whose slices have equal structure may depend on different large assumptions. The search above
-            # leaves large assumptions out; the following search includes them.
+            # The search for `chosen` leaves out assumptions about many nodes. Claims of equal slice structure can
+            # differ in these assumptions, which the search for all `claims` includes.
             together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2, all_assumed=True)
             return together is Verdict.EQUIVALENT
         return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in chosen)

@@ -32,7 +32,7 @@ _FLATTEN = (
     "memory_map\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
 )
 _KEEP = "setattr -mod -set keep_hierarchy 1 {}\n"
-#: Value in place of the list of submodules of one component, which then gets all cells that no other component has.
+#: Marker in place of a component's list of submodules: the component gets all cells that no other component has.
 REST = ()
 #: Key of the argument `components` of :func:`mutated` for the submodules in which no faults are injected.
 UNTOUCHED = ""
@@ -78,7 +78,7 @@ class Netlist:
         The C++ driver is that of :func:`~sptc.sim.engine.driver.driver` for the file `source`, `constants` and `ports`.
         """
         library = folder / "model.so"
-        # Both drivers contain a header ``configuration.h``: the header of `source` replaces that of ``faults.cpp``.
+        # The drivers ``faults.cpp`` and `source` each have a header ``configuration.h``; that of `source` is kept.
         sources = {**driver("faults.cpp", {}), **driver(source, constants, top=TOP, ports=ports)}
         compile_library(self.verilog, TOP, sources, library, optimisation=("-O1",))
         return load_library(library)

@@ -1,4 +1,4 @@
-"""Claims that a fault changes no output, one for each output bit, with only the logic that the bit depends on.
+"""Proof claims that a fault does not change an output bit, each with only the logic that the bit depends on.
 
 A slice has two copies of the logic that the fault can affect, once without and once with the fault, and one copy of the
 logic in front::
@@ -41,14 +41,14 @@ _LARGEST_ASSUMPTION = 5000
 
 
 class Claim(NamedTuple):
-    """Claim that a bit is equal without and with the fault in every cycle: literals of the bit without and with it."""
+    """Claim that a fault never changes a bit: literal of the bit without the fault, and literal of the bit with it."""
 
     right: int
     faulty: int
 
 
 class Slices:
-    """Slices of a design with faults. A slice has only the logic on which a claim depends.
+    """Slices of a design with faults. A slice is the logic that decides whether a fault changes one bit.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Slices:
         #: Nodes that the fault can affect, and for each of these nodes its copy with the fault.
         self._originals: list[int] = []
         self._copies: dict[int, int] = {}
-        #: All assumptions of the design, and the small assumptions, which every slice contains.
+        #: All assumptions of the design, and those that depend on few nodes, which every slice contains.
         self._all_assumptions = [one for literal in graph.assumptions for one in graph.conjuncts(literal)]
         self._assumptions = [one for one in self._all_assumptions if len(self._cone([one])) <= _LARGEST_ASSUMPTION]
         nodes = range(graph.registers, len(graph))
@@ -89,7 +89,7 @@ class Slices:
         return [claim for claim in claims if claim.right != claim.faulty]
 
     def representatives(self, claims: Iterable[Claim]) -> list[Claim]:
-        """Return one claim about the selected fault for each distinct slice structure, the rarest structure first."""
+        """Group claims whose slices have equal structure; return one claim per group, from the smallest group on."""
         groups: dict[bytes, list[Claim]] = {}
         for claim in claims:
             groups.setdefault(self._structure(claim), []).append(claim)

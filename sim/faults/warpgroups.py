@@ -38,8 +38,8 @@ _CORES = "design.tensor_cores"
 _BESIDE = 64
 #: Maximum number of cycles from the last result to the completion of the last commit group.
 _TAIL = 64
-#: Components with their submodules. No faults are injected into warps, which their own regression covers, nor into the
-#: life-cycle checker, which only raises flags and has its own tests.
+#: Components with their submodules. No faults are injected into warps, which the fault regression of a warp covers,
+#: nor into the life-cycle checker, which only raises flags and has its own tests.
 _COMPONENTS = {
     UNTOUCHED: (*(f"{_CORES}.core_{core}.warp" for core in range(WARPS)), "design.commands_0.life_cycle"),
     "operand_fetch": (f"{_CORES}.fetch",),
@@ -150,7 +150,7 @@ class WarpgroupRegression:
         offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
         arrays = (CArray * WARPS)()
         for core, count in enumerate(np.bincount(offered, minlength=WARPS)):
-            # Give each tensor core one instruction more than the pattern can offer to it, so that it never runs out.
+            # Each tensor core gets one instruction more than the pattern offers, so that an instruction always remains.
             instructions = (CInstruction * (int(count) + 1))()
             for number, instruction in enumerate(instructions):
                 place = (WARPS * number + core) % len(items)
@@ -186,7 +186,7 @@ def _shortest_first(jobs: list[Job]) -> list[Job]:
 
 
 def _with_more_offers(rng: np.random.Generator, pattern: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """Return a pattern that offers commands and accumulators in every cycle, and ``mma`` in more cycles."""
+    """Return a pattern that offers commands and accumulators in every cycle, and ``mma`` in at least 25 % of them."""
     result = pattern | np.uint16(CycleBits.OFFER | CycleBits.OFFER_C)
     result[rng.random(len(pattern)) < 0.25] |= np.uint16(CycleBits.OFFER_MMA)
     return result

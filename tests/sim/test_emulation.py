@@ -56,6 +56,6 @@ def test_two_instructions_of_wider_elements(rng: np.random.Generator, i: Instruc
 def test_other_instructions_are_not_emulated(text: str) -> None:
     i = parse(text)
     empty = np.zeros((1, 1, 1), np.uint8)
-    with pytest.raises(BackendError, match=r"^this datapath does not support the formats of ") as caught:
+    with pytest.raises(BackendError, match=r"^the RTL datapath does not support the formats of ") as caught:
         emulation.run(golden("sm_90", []), i, MatrixOperands(empty, empty, empty))
     assert str(i) in str(caught.value)

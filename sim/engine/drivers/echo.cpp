@@ -1,5 +1,5 @@
-// Library of arrays that return a hash of their operands, with the timing of arrays of dot-product units. At most `most`
-// results are in flight in an array.
+// Library of arrays that return a hash of their operands, with the timing of arrays of dot-product units. At most
+// `most` results are in flight in an array.
 #include <cstdint>
 #include <deque>
 

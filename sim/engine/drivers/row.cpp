@@ -41,7 +41,7 @@ extern "C" void *row_create() {
 }
 extern "C" void row_destroy(void *row) { delete static_cast<Driven *>(row); }
 
-// Run a row for `cycles` cycles. In each enabled cycle, the next step of the batch enters the row; if `enables` is null,
+// Run a row for `cycles` cycles. In each enabled cycle, the next step of the batch enters the row; without `enables`,
 // every cycle is enabled. In a disabled cycle, the complement of the step is at the input. After the last step, the
 // input keeps its value, except that every disabled cycle inverts it. The result of every cycle is recorded after the
 // clock edge.

@@ -14,7 +14,7 @@ constexpr uint32_t memory_units = 1u << 14;
 struct Command {
     const uint32_t *payload[2];                // command payload for each CTA
     uint32_t *flags[2];                        // flags of undefined nibbles for each panel, in the order of writing
-    int32_t panels, written[2], undefined[2];  // number of panels of D (0: commit), number written, placement flags
+    int32_t panels, written[2], undefined[2];  // panels of D (0: commit), panels written, flags of undefined placement
     int64_t taken[2], done[2];
 };
 
@@ -26,8 +26,8 @@ struct Work {
     int64_t ctas, count, image_bytes, pattern_cycles;
     int64_t cycles;       // maximum number of cycles of the run
     int64_t arrivals[2];  // number of arrived commits
-    uint32_t *outputs;    // for each cycle, a hash of all outputs; null for none
-    int64_t compares;     // whether the hashes must equal those in `outputs`, instead of being stored
+    uint32_t *outputs;    // for each cycle, a hash of all outputs; null: outputs are not hashed
+    int64_t compares;     // whether the hashes are compared with `outputs` instead of stored there
 };
 
 struct Cta : Top {
@@ -49,7 +49,7 @@ struct Cta : Top {
     int which = 0;
     int64_t next = 0, writing = 0, issued = 0, finished = 0;
     bool offers = false;
-    std::deque<int64_t> marks;  // for each pending commit: number of multiplications to finish before it arrives
+    std::deque<int64_t> marks;  // for each pending commit, number of finished multiplications at which it arrives
     // Addresses and data of the reads in the previous cycle. The data exclude the writes of that cycle.
     uint32_t addresses[rows] = {}, operands[lanes], accumulators[lanes * panel];
     bool reads = false, reads_operands = false, reads_accumulators = false;

@@ -8,24 +8,24 @@ namespace {
 
 constexpr uint32_t memory_units = 1u << 14, half = memory_units / 2;
 
-// A command of a warpgroup. Its image fills the half of shared memory that contains `first_unit`, or the whole memory
-// if the image is larger than half of it. `reads` and `ready` are checked unless they are negative.
+// A command of a warpgroup. `image` has the contents of the half of shared memory that contains `first_unit`, or of all
+// shared memory if `image` is larger than one half. `reads` and `ready` are checked unless they are negative.
 struct Command {
     const uint32_t *payload, *image, *c, *expected;  // c: null if C is the previous multiplication's result
     uint32_t *results;
     int32_t operation, pending, panels, first_unit, image_units;
     int32_t reads;  // number of cycles in which shared memory is read
-    int32_t ready;  // cycles from acceptance to the first accumulators, if no other multiplication is in flight
+    int32_t ready;  // cycles from acceptance of a multiplication that runs alone to its first accumulators
     int64_t taken, done;
 };
 
-// An mma instruction. If `after` is not negative, C is the result of the earlier instruction `after` of the same array,
-// and the instruction is offered at least `surroundings` cycles after that result.
+// An mma instruction. If `after` is not negative, C is the result of the earlier instruction `after` of the same tensor
+// core, and the instruction is offered at least `surroundings` cycles after that result.
 struct Instruction {
     const uint32_t *payload, *expected;
     uint32_t *result;
     int32_t after, surroundings;
-    int32_t interval;  // cycles from the start of the mma until the array has room again; negative: not checked
+    int32_t interval;  // cycles from the start of the mma until its tensor core has room; negative: not checked
     int64_t taken, done;
 };
 
@@ -50,13 +50,13 @@ struct Work {
     int64_t count, pattern_cycles;
     int64_t cycles;                         // maximum number of cycles of the run
     int64_t patience;                       // maximum number of cycles without a transfer
-    int64_t longest_wait, longest_silence;  // longest waits in cycles: of warpgroup streams, and for mma results
-    int64_t ends_with_commands;             // whether the run ends after the commands, even if mma remain
+    int64_t longest_wait, longest_silence;  // longest waits in cycles: for a stream transfer, and for an mma result
+    int64_t ends_with_commands;             // whether the run ends after the commands, even before all mma end
     int64_t compares;                       // whether the outputs must have the hashes in `outputs`
     int64_t accepted;                       // number of accepted panels of accumulators
-    uint32_t *outputs;                      // for each cycle without reset, a hash of all outputs; null for none
+    uint32_t *outputs;                      // for each cycle without reset, a hash of all outputs; null: not hashed
 
-    // Return the index of the first multiplication at or after `place`; `count` if there is none.
+    // Return the index of the first multiplication from command `place` on; `count` if there is none.
     int64_t multiplication_from(int64_t place) const {
         while (place < count && commands[place].operation != multiply) ++place;
         return place;
@@ -90,16 +90,16 @@ class Run {
     int64_t next = 0, reading, writing, before;
     int32_t panel_read, panel_written;
     bool offers, offers_c, alone;
-    int offered, turn = 0;  // offered: array that gets the offered mma, or -1; turn: array to try first
+    int offered, turn = 0;  // offered: tensor core that is offered an mma, or -1; turn: tensor core to try first
     // Whether shared memory was read in the previous cycle, and the addresses of that read.
     bool reads;
     uint32_t addresses[rows];
-    // Expected results of commands, and of the mma instructions of each array.
+    // Expected results of commands, and of the mma instructions of each tensor core.
     Results<sizeof Ports::o_payload> results;
     Results<warp_words * 4> of_mma[warps];
-    std::deque<int64_t> marks;  // for each pending group: number of multiplications to finish before it completes
+    std::deque<int64_t> marks;  // for each pending commit group, number of finished multiplications that completes it
     int64_t issued, finished, times_read, reads_due, since_alone, ready_alone;
-    int64_t since[warps], interval[warps];  // per array: cycles since its last mma, and cycles until the array has room
+    int64_t since[warps], interval[warps];  // per tensor core: cycles since its last mma, and until it has room
     Waiting closed, starved;
 
     void forget();
@@ -191,8 +191,8 @@ void Run::drive(uint16_t now, bool in_reset) {
     }
 }
 
-// Offer an mma instruction to an array with room, in round-robin order. A blind offer goes to the array that the
-// pattern selects, whether or not the array has room.
+// Offer an mma instruction to a tensor core with room, in round-robin order. A blind offer goes to the tensor core that
+// the pattern selects, whether or not this tensor core has room.
 void Run::offer_instruction(uint16_t now, bool blind) {
     if (offered >= 0 || !(now & pattern_offer_mma)) return;
     for (int place = 0; place < (blind ? 1 : warps); ++place) {
@@ -227,8 +227,8 @@ const char *Run::check() {
     if (ports.pending < marks.size()) return "counts too few pending commit groups";
     if (const char *broken = check_arrays()) return broken;
     if (since_alone >= 0) {
-        // If a second multiplication is in flight, the delay is not exact, because B of the second multiplication may
-        // be read before A of the first.
+        // With two multiplications in flight, the delay of the first accumulators varies, because B of the second
+        // multiplication may be read before A of the first.
         const bool single = are_arrays_idle() && work.multiplication_from(writing + 1) >= next;
         if (since_alone < ready_alone ? takes_c : offers_c && !takes_c && single)
             return "takes the first accumulators too early or too late";
