@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 def _function() -> Any:
-    from .multiply import gemm  # The function is imported at the first call, so that `import sptc` stays fast.
+    from .multiply import gemm  # Function gemm() is imported at its first call, so that `import sptc` stays fast.
 
     return gemm
 

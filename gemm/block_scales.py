@@ -55,7 +55,7 @@ class BlockScales:
         block scales, or if the scales do not have the format, the shape or the values that the instruction needs.
         """
         if i.span is None or i.scale_format is None:
-            raise OperandError(f"{i} has no block scales")
+            raise OperandError(f"{i} does not accept block scales")
         if self.format not in (None, i.scale_format.name):
             raise OperandError(f"{i} has block scales of {i.scale_format.name}, not {self.format}")
         blocks = -(-k // i.span)
@@ -115,7 +115,7 @@ def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | Non
 def scaled_instructions(
     scales: BlockScales, k: int, fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None
 ) -> tuple[Instruction, ...]:
-    """Return the instructions that accept these block scales; the first is the one that a library would likely choose.
+    """Return the instructions that accept the given block scales; a library would likely choose the first instruction.
 
     The number of scales and K give the block length. All returned instructions have the sparsity structure of the first
     one. For the parameters `fmt`, `arch`, `dense` and `accumulate` see :func:`sptc.gemm.choice.instructions_for`. Raise

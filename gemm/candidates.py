@@ -19,8 +19,8 @@ __all__ = ["Expressions", "any_order", "candidates", "streams"]
 
 #: Type of a dictionary. Key: name of an attribute of :class:`Way`. Value: value of this attribute.
 _Words = dict[str, Any]
-#: Numbers of slices of K to try. `_FEW` are tried before ways with promoted partial sums, and `_MANY` after these ways,
-#: since kernels rarely use many slices.
+#: Numbers of slices of K to try. `_FEW` are tried before ways with promoted partial sums, and `_MANY` after ways with
+#: promoted partial sums, since kernels rarely use many slices.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
 #: Numbers of instructions to try per promoted partial sum, which is a chain result that is added to f32 registers.
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
@@ -33,18 +33,18 @@ _WORKERS = {
 }  # fmt: skip
 #: Numbers of rows and columns of stream-K output tiles to try.
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
-#: Orders to try, in which stream-K adds slices; and the minimum number of K tiles per slice to try in addition to 1.
+#: Orders of addition to try for the slices of stream-K; and a minimum number of K tiles per slice to try besides 1.
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
 #: Maximum number of stream-K schedules that are generated, and maximum number of schedules that are tried; only
 #: schedules with distinct result bits are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: Number of likely kinds of ways of summation, the first of :func:`_kinds`. They are tried with every family of
-#: instructions before any other kind is tried.
+#: Number of likely kinds of ways of summation: the first items of :func:`_kinds`. The likely kinds are tried with
+#: every family of instructions before any other kind is tried.
 _LIKELY = 3
-#: Maximum number of ways of summation with equal results that are recorded, including the way that is tried.
+#: Maximum number of recorded ways of summation that give equal result bits.
 _MOST_ALIKE = 8
-#: Numbers n of bits to try: 2^n slices of K are added in a tree over the n bits of the slice number. Every order of
-#: the bits is tried.
+#: Numbers n to try: 2^n slices of K are added in a tree of n levels. Each level adds pairs of slices whose numbers
+#: differ in one bit, and every order of the bits is tried.
 _BITS = (2, 3, 4, 5)
 #: Maximum number of slices of K for which every order of addition is tried.
 _MOST_IN_ANY_ORDER = 8
@@ -67,7 +67,7 @@ class Expressions:
         self._seen: dict[int, list[Way]] = {}
 
     def new(self, way: Way) -> bool:
-        """Return whether K is long enough for a way of summation, and no way passed earlier gives the same bits."""
+        """Return whether K is long enough for `way`, and no way of summation in an earlier call gives the same bits."""
         try:
             number = self.of(way)
         except OperandError:
@@ -82,14 +82,14 @@ class Expressions:
         return False
 
     def alike(self, way: Way) -> tuple[Way, ...]:
-        """Return other ways of summation, passed to :meth:`new`, that give the same bits as `way` by construction."""
+        """Return the recorded ways of summation, other than `way`, that give the same bits as `way` by construction."""
         return tuple(other for other in self._seen.get(self.of(way), ()) if other != way)
 
     def _number(self, part: Hashable) -> int:
         return self._numbers.setdefault(part, len(self._numbers))
 
     def of(self, way: Way) -> int:
-        """Return a number that identifies the sum of a way of summation: equal numbers mean equal bits.
+        """Return a number for a way of summation. Ways of summation with equal numbers give sums with equal bits.
 
         Raise an `OperandError` if K cannot be divided as the way of summation requires.
         """
@@ -106,12 +106,12 @@ class Expressions:
         return self._number((rows, columns, str(tile_numbers)))
 
     def _of_chain(self, way: Way, chain_of_way: NDArray[np.intp]) -> int:
-        """Return a number that identifies a chain of instructions: equal numbers mean equal bits."""
+        """Return a number for a chain of instructions. Chains with equal numbers give results with equal bits."""
         name = way.arch, *way.operands, chain_of_way.tobytes()
         if name not in self._chains:
             step, number = _step(way.instruction, way.arch)
             steps = chain_of_way[:, None] * number + np.arange(number)
-            # With interleaved operands, the elements along K that a step adds also depend on the instruction's K.
+            # With interleaved operands, the K of the instruction also determines which elements are added in one step.
             interleaved = way.interleave and (way.interleave, way.parsed.k)
             self._chains[name] = self._number((way.convert_a, way.convert_b, interleaved, step, steps.tobytes()))
         return self._chains[name]
@@ -147,7 +147,7 @@ class Expressions:
 
 @lru_cache(maxsize=256)
 def _step(instruction: str, arch: str) -> tuple[Hashable, int]:
-    """Return the properties that determine the result bits of a step, and the number of steps of the instruction."""
+    """Return the properties that determine the bits of an accumulation step, and the step count of an instruction."""
     i = instruction_named(instruction, arch)
     parameters = replace(numerics(i, arch), source="")
     whole = parameters.method in (Method.FUSED, Method.GROUPED) and i.stored_k % parameters.step == 0
@@ -192,7 +192,7 @@ def candidates(
 
 
 def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
-    """Return, for each kind of way of summation, an iterator over attributes of :class:`Way`; likely kinds first."""
+    """Return iterators over attributes of :class:`Way`: one for each kind of way of summation, likely kinds first."""
     if group:
         return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
     half, few = result in ("f16", "bf16"), [{}, *({"split_k": split} for split in _FEW)]
@@ -214,7 +214,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
             ({**words, "k_order": "descending"} for words in chain([{}], _slices())),
             (
                 {"split_k": 1 << bits, "order": " ".join(["tree", *order])}
-                for bits in _BITS  # a tree over the bits of the slice numbers, in every order of the bits
+                for bits in _BITS  # each level of the tree adds pairs of slices whose numbers differ in one bit
                 for order in permutations(map(str, range(bits)))
                 if not i.sparse
             ),
@@ -228,7 +228,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Return kinds as :func:`_kinds` does, for group scales that each span `instructions` instructions along K."""
+    """Return iterators as :func:`_kinds` does, for group scales that each apply to `instructions` instructions."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]
@@ -252,7 +252,7 @@ def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
 
 
 def _slices() -> Iterator[_Words]:
-    """Yield attributes of ways that split K. `tile` and `cut` matter only if the number of slices does not divide K."""
+    """Yield attributes `split_k`, `tile` and `cut`. For slices of equal length, `tile` and `cut` have no effect."""
     for tile, cut, split in product(_TILES, ("rounded up", "balanced"), (*_FEW, *_MANY)):
         yield {"split_k": split, "tile": tile, "cut": cut}
 

@@ -22,9 +22,9 @@ __all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "diagno
 
 #: Fields of a :class:`Miss` that its JSON record contains, in addition to the way of summation.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
-#: Margin of evidence in bits. The evidence for an exact way of summation is weak if this way differs from the next best
-#: way in fewer outputs than log2(number of tried ways) + margin. With 4 bits, a tried way matches by chance with a
-#: probability below 1/16.
+#: Margin of evidence in bits. The evidence for an exact way of summation is weak if it differs from the next best way
+#: of summation in fewer outputs than log2(number of tried ways) + margin. With 4 bits, the probability of a match by
+#: chance is below 1/16.
 _MARGIN = 4
 #: Maximum number of printed ways of summation that give the same result bits by construction.
 _SHOWN_ALIKE = 3
@@ -75,7 +75,7 @@ class Remaining:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """Diagnosis of the result of a kernel: whether the result is correct, and the fault that explains it if not."""
+    """Diagnosis of the result of a kernel: whether the result is correct, or which fault explains the result."""
 
     explained: bool  #: Whether a fault or a correct way of summation explains every bit of the result
     kind: str  #: Kind of the diagnosis: ``correct``, a kind of :data:`sptc.gemm.setting.KINDS`, or ``unexplained``
@@ -84,8 +84,7 @@ class Diagnosis:
     remaining: int  #: Number of outputs that the diagnosis does not explain
     way: Way | None  #: Way of summation by which the correct product is computed
     first: Remaining | None  #: The first output that is not explained; None if all outputs are explained
-    #: The nearest way of summation, with the operands of the first output that differs from it; None if a way of
-    #: summation is exact.
+    #: The nearest way of summation, with the operands of its first wrong output; None if a way of summation is exact.
     nearest: Miss | None = None
 
     def record(self) -> dict[str, Any]:
@@ -126,15 +125,15 @@ class Identification:
 
     exact: bool  #: Whether a way of summation gives every bit of the result
     way: Way | None  #: The first way of summation that was found to give every bit
-    #: Number of outputs that were compared with `way`; with the nearest way of summation if no way is exact.
+    #: Number of outputs that were compared with the results of `way`, or of `nearest` if no way of summation is exact.
     compared: int
-    #: The nearest way of summation whose results differ. If a way is exact, `nearest.differing` outputs distinguish the
-    #: two ways. None if all other ways that were tried give the same results.
+    #: The way of summation that differs from the given result in the fewest outputs, but at least one output. If `way`
+    #: is exact, `nearest.differing` outputs distinguish it from `nearest`. None if all ways that were tried are exact.
     nearest: Miss | None
     equal: tuple[Way, ...] = ()  #: Other ways of summation that give the same result bits for these operands
     #: If no way of summation is exact: a way of summation that explains every output if the slices may be added in
-    #: another order for each output, as with atomic additions. Such a way is never exact, since its results are not
-    #: deterministic.
+    #: another order for each output, as with atomic additions. The results of such an order are not
+    #: deterministic, so `exact` is False.
     possible: Way | None = None
     tried: int = 0  #: Number of ways of summation that were tried
     #: Other ways of summation that give the same bits as `way` for all operands; then other instructions that give the

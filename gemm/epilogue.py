@@ -129,7 +129,7 @@ def broadcasts(array: NDArray, shape: tuple[int, ...]) -> bool:
 def scaling_factors(
     values: NDArray[np.float32], scale_a: NDArray[np.float32], scale_b: NDArray[np.float32], order: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Do the first of the two multiplications by scales (:data:`SCALE_ORDERS`); return the factors of the second."""
+    """Return the two factors of the last multiplication if values are scaled in an order of :data:`SCALE_ORDERS`."""
     if order == "product":
         return values, scale_a * scale_b
     return (values * scale_a, scale_b) if order == "a then b" else (values * scale_b, scale_a)

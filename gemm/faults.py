@@ -32,19 +32,19 @@ __all__ = ["explain"]
 #: Numbers of rows and of columns of a sample of outputs. On this sample, faults in storing results and faults in adding
 #: slices of K are tried.
 _SAMPLE = (96, 96)
-#: Minimum fraction: a fault is near if it nearly reproduces at least this fraction of the compared outputs; and number
-#: of near faults that are tried with all ways of summation.
+#: A fault is near if it nearly reproduces at least the fraction `_CLOSE` of the compared outputs. The `_TRIED` nearest
+#: faults are tried with all ways of summation.
 _CLOSE, _TRIED = 0.85, 8
-#: If at least this fraction of the wrong outputs is near the correct product, the kernel may differ only in rounding.
+#: If more than this fraction of the wrong outputs is near the correct product, the kernel may differ only in rounding.
 _FINE = 0.98
 #: Maximum numbers of ways of summation to try: with wrong conversions of results, with outputs stored at wrong rows and
 #: columns, and with a fault that nearly reproduces the result.
 _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
-#: If scales can be applied in several ways, `_STORED_WAYS` and `_NEAR_WAYS` are multiplied by the number of these ways,
-#: but at most by this factor.
+#: `_STORED_WAYS` and `_NEAR_WAYS` are multiplied by the number of orders in which the tried ways of summation apply
+#: scales, but at most by `_MOST_ORDERS`.
 _MOST_ORDERS = 3
-#: Tolerance: a conversion to tf32 is tried only if the distance of its product from the result is at most this multiple
-#: of the smallest such distance.
+#: A conversion to tf32 is tried only if the distance of its product from the result is at most `_MOST_ERROR` times the
+#: smallest distance among all conversions.
 _MOST_ERROR = 16
 #: An explanation needs evidence of `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN` bits, where `_CHOICE`
 #: is the information content of the choice of a fault and a way of summation.
@@ -127,7 +127,7 @@ class _Examination:
         )
 
     def judged(self, kind: str, text: str, way: Way, codes: NDArray, bits: float) -> Explanation | None:
-        """Return how a fault explains the result if all outputs have it, or only rows and columns with wrong outputs.
+        """Return the explanation of the result by a fault of all outputs, or of only the rows and columns with errors.
 
         Return None if the fault explains fewer than `LEAST` wrong outputs, does not reduce the number of wrong outputs,
         or leaves some outputs unexplained with weak evidence. `codes` is the product with the fault, `way` computes the
@@ -224,7 +224,7 @@ class _Examination:
     # Faults of a kernel in its operands, which change the sums along K.
 
     def _faults(self) -> Iterator[Fault]:
-        """Yield kernel faults in operands, metadata, scales and epilogue; fewer if differences are mere roundings."""
+        """Yield possible faults of operands and epilogue. If errors are small: only roundings, scales and epilogue."""
         setting, i = self.setting, self.problem.instructions[0]
         if i.a.name == "tf32":
             yield from rounded_words(setting)
@@ -249,7 +249,7 @@ class _Examination:
             self.tried += 1
             try:
                 score, far = self._distance(fault, self.problem.ways[0])
-            except OperandError:  # With the fault, K or the scale groups do not fit this way of summation.
+            except OperandError:  # K or the scale groups of the faulty operands do not fit the way of summation.
                 continue
             if far == 0 and (explanation := self._whole(fault, self.problem.ways[0])):
                 yield explanation
@@ -272,7 +272,7 @@ class _Examination:
             yield from self._by_ways(fault)
 
     def _ways(self, conversions: Container[tuple[str, str]] | None = None, few: bool = False) -> Iterator[Way]:
-        """Yield ways of summation with given conversions to tf32: the ways tried before, and more ways unless `few`."""
+        """Yield ways of summation with given conversions to tf32; with `few`, only ways of summation tried before."""
         most, count = (_STORED_WAYS if few else _NEAR_WAYS) * self._orders, 0
         for way in self.problem.ways if few else self._every_way():
             if conversions is None or (way.convert_a, way.convert_b) in conversions:
@@ -283,7 +283,7 @@ class _Examination:
                 yield way
 
     def _every_way(self) -> Iterator[Way]:
-        """Yield the ways of summation that were tried before, then further ways, which are generated only once."""
+        """Yield the ways of summation that were tried before, then further ways of summation, each generated once."""
         yield from self._known_ways
         for way in self._more_ways:
             self._known_ways.append(way)
@@ -313,7 +313,7 @@ class _Examination:
             try:
                 equal = int((grid.codes(changed) == target)[differs].sum())
             except OperandError:
-                # The slices of this way of summation do not fill K, or one of its chains spans several scale groups.
+                # The slices of `changed` do not fill K, or a chain of its instructions spans several scale groups.
                 continue
             if equal > most:
                 best, most = way, equal
@@ -321,8 +321,7 @@ class _Examination:
                 continue
             if explanation := self._whole(fault, way):
                 yield explanation
-                # Another way of summation is useful only if it reproduces outputs that this explanation does not
-                # explain.
+                # Accept a further way of summation only if it reproduces outputs that `explanation` leaves unexplained.
                 rows, columns = chosen(explanation.codes != self.target, *PROBE)
                 rest = Grid(fault.setting, rows, columns), self.target[np.ix_(rows, columns)]
             if (tried := tried + 1) == _TRIED:
@@ -338,7 +337,7 @@ class _Examination:
         changed = fault.change_way(way) if fault.change_way else way
         codes = fault.setting.codes(changed)
         if changed != way and fault.setting is not self.setting:
-            # With the correct scale groups, `changed` raises an error if one of its chains spans several scale groups.
+            # codes() raises an error if a chain of instructions in `changed` spans several of the correct scale groups.
             with suppress(OperandError):
                 if np.array_equal(codes, self.setting.codes(changed)):
                     return None
@@ -398,7 +397,7 @@ class _Examination:
             far = np.abs(decode_codes(codes.T if array.axis else codes, self.fmt) - values[line, others])
             distances = np.where(np.isfinite(far), far, 0).sum(1)
             nearest = distances.argmin()
-            if 2 * distances[nearest] < distances[line]:  # take another row (or column) only if it is much nearer
+            if 2 * distances[nearest] < distances[line]:  # replace a row (or column) only if another fits much better
                 index[line] = nearest
         if (index != np.arange(len(index))).any():
             noun = ("rows", "columns")[array.axis]

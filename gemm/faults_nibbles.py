@@ -44,7 +44,7 @@ def wrong_nibbles(
     rows = np.flatnonzero(differences.any(1))
     if setting.nibbles is None or len(rows) * setting.k > _ELEMENTS:
         return None
-    nibbles, whole = setting.nibbles.copy(), setting.in_blocks(setting.chunk)  # the last chunk may extend beyond K
+    nibbles, whole = setting.nibbles.copy(), setting.in_blocks(setting.chunk)  # K is padded to whole metadata chunks
     rows_by_text: dict[str, list[int]] = {}
     for row in rows.tolist():
         columns = np.flatnonzero(differences[row])[:_COLUMNS]
@@ -91,8 +91,8 @@ def _changes(
     for nibble in nibbles:
         selected = b[kept_rows(np.full_like(own, nibble), setting.granularity)]
         sums[nibble] = (stored * selected.reshape(*stored.shape[:2], -1)).sum(1)
-    steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # changes of outputs; axes: chunk, nibble, column
-    usable = np.isfinite(steps).all(-1)  # for each chunk: mask of nibbles that change no output by Inf or NaN
+    steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # output changes, axes (chunk, new nibble, column)
+    usable = np.isfinite(steps).all(-1)  # mask of (chunk, new nibble): all changes of outputs are finite
     steps[~usable] = 0
     changes: dict[int, int] = {}
     left, most = differences, len(columns) * rounding**2
@@ -111,7 +111,7 @@ def _changes(
 
 
 def _best_pair(left: NDArray[np.float64], steps: NDArray[np.float64], usable: NDArray[np.bool_]) -> dict[int, int]:
-    """Return the two new nibbles, in two chunks, that leave the least sum of squares of the differences `left`.
+    """Return new nibbles of two chunks that minimise the sum of squares of the remaining output differences, `left`.
 
     `steps` are the changes of a row by chunk and nibble, shape (chunks, 16, columns); the change by the present nibble
     of a chunk is zero, so a single wrong nibble is paired with a present nibble. `usable` is a mask of the nibbles that

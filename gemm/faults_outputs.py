@@ -34,7 +34,7 @@ _MOST_POSITIONS = 1 << 14
 class Moved:
     """A permutation of outputs: a product whose outputs are stored at wrong rows and columns."""
 
-    text: str  #: Text that names the outputs at wrong rows and columns, and where they are stored
+    text: str  #: Text that names the moved outputs, and the rows and columns at which they are stored
     #: For each output of the result, row by row: index of the correct output that is stored there; -1 for a stored
     #: zero.
     index: NDArray[np.intp]
@@ -112,7 +112,7 @@ def _sizes(shape: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def _tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Match whole tiles that are stored at wrong places, the largest tiles first, unchanged or transposed."""
+    """Match whole tiles that are stored at wrong positions, the largest tiles first, unchanged or transposed."""
     shape = every.shape
     for height, width in _sizes(shape)[-2::-1]:
         across = shape[1] // width
@@ -133,7 +133,7 @@ def _tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Mo
 
 
 def _within_tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Match positions within a tile: one permutation for all tiles, or for all tiles that differ."""
+    """Match outputs inside tiles: find one permutation for all tiles, or for all tiles with wrong outputs."""
     for height, width in _sizes(every.shape):
         if not 1 < height * width <= _MOST_POSITIONS:
             continue

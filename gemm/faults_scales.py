@@ -25,7 +25,7 @@ _LINE_POWERS, _BLOCK_POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8)
 _SHARED = 128
 #: Numbers of instructions per promoted partial sum, for faults in which the accumulator is not cleared.
 _PROMOTIONS = (1, 2, 4, 8, 16)
-#: Words that stand in texts for axis 0 and axis 1 of the product.
+#: Names of axis 0 and axis 1 of the product in texts of faults.
 _LINES = ("row", "column")
 
 _Applied = dict[str, NDArray]
@@ -61,7 +61,7 @@ class LineArray:
     kind: str
     name: str
     axis: int
-    part: str  #: Name of the array for :meth:`sptc.gemm.setting.Setting.part`
+    part: str  #: Argument of :meth:`sptc.gemm.setting.Setting.part` that selects the array
 
     def with_lines(self, setting: Setting, index: Index) -> Setting:
         """Return operands with which row or column p uses the array entries of row or column ``index[p]``."""
@@ -144,7 +144,7 @@ def epilogue_faults(setting: Setting) -> Iterator[Fault]:
 
 
 def _applied(scale: NDArray[np.float32] | np.float32) -> _Applied:
-    """Return, for the text of each common mistake, such as "is rounded to bf16", the f32 scales with this mistake."""
+    """Return f32 scales with common mistakes of kernels. Keys: texts of the mistakes, such as "is rounded to bf16"."""
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         bits = np.asarray(scale, np.float32).view(np.uint32)
         power = bits & np.uint32(0xFF800000)
@@ -179,11 +179,11 @@ class _Table:
 
     setting: Setting  #: Operands and epilogue of the correct product
     axis: int  #: Axis of the product along which the scales vary: 0 for scales of A, 1 for scales of B
-    line: str  #: Noun for what a row of the table describes, such as "row" or "column"
+    line: str  #: Noun for the rows of A (columns of B) of one table row: "row", "column" or "block of 128 rows"
     array: NDArray
     applied: _Applied  #: Key: text of a common mistake of kernels. Value: scales with this mistake
-    part: str  #: Name of the scales for :meth:`sptc.gemm.setting.Setting.part`
-    shape: tuple[int, ...] = ()  #: Shape of the array of group scales; empty for block scales, whose array is the table
+    part: str  #: Argument of :meth:`sptc.gemm.setting.Setting.part` that selects the scales
+    shape: tuple[int, ...] = ()  #: Shape of the group scales before their conversion to a table; empty for block scales
 
     @property
     def name(self) -> str:
@@ -194,12 +194,12 @@ class _Table:
         """Return the argument of :meth:`sptc.gemm.setting.Setting.with_parts` that replaces the scales by a table."""
         if not self.shape:
             return {self.part: table}
-        count = self.shape[1] * self.shape[2]  # rows of A (or columns of B) in the array; 1 if all share the scales
+        count = self.shape[1] * self.shape[2]  # rows of A (or columns of B) with separate scales; 1 for shared scales
         lines = table if len(table) == count else table.repeat(_SHARED, 0)[:count]
         return {self.part: np.ascontiguousarray(lines.T).reshape(self.shape)}
 
     def fault(self, text: str, table: NDArray) -> Fault:
-        """Return the fault that a kernel uses another table of scales than it should."""
+        """Return the fault that a kernel uses the scales in `table` instead of the correct scales."""
         return Fault("scale", text, self.setting.with_parts(self.parts(table)))
 
 
@@ -265,7 +265,7 @@ def _table_faults(tables: list[_Table], noun: str) -> Iterator[Fault]:
 
 
 def _places(table: _Table, noun: str) -> _Applied:
-    """Return, for the text of each fault, the scales as read from wrong blocks along K or in a wrong memory layout."""
+    """Return scales as read from wrong blocks along K or in a wrong memory layout. Keys: texts of the faults."""
     array, places = table.array, dict[str, NDArray]()
     for text, index in _line_maps(array.shape[1], _BLOCK_POWERS):
         places[f"are those of another {noun}: {noun} p along K takes the scale of {noun} {text}"] = array[:, index]

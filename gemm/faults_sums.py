@@ -86,12 +86,12 @@ def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Ite
 
 
 def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
-    """Return the orders in which a kernel may add each slice `counts` times; index -1 stands for a slice of zeros."""
+    """Return orders of slices of K in which slice p occurs ``counts[p]`` times; index -1 denotes a slice of zeros."""
     every = np.arange(len(counts))
     kept, more = every[counts > 0], np.flatnonzero(counts > 1)
     if not len(more):
         return [np.where(counts > 0, every, -1), kept]
-    adjacent = kept.tolist()  # for example 0, 1, 2, 1, 2, 3 if slices 1 and 2 are added twice
+    adjacent = kept.tolist()  # slice order, such as 0, 1, 2, 1, 2, 3 if slices 1 and 2 are added twice
     for first, last in runs_of(more)[::-1]:
         place = adjacent.index(last) + 1
         adjacent[place:place] = [*range(first, last + 1)] * (int(counts[first]) - 1)
@@ -100,7 +100,7 @@ def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
 
 
 def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
-    """Return a text that states how often slices of K are added, and the kind of this fault."""
+    """Return a text that names missing and repeated slices of K, and the kind of fault: accumulator or slice of K."""
     words = []
     for count in np.unique(counts[counts != 1]):
         runs = runs_of(np.flatnonzero(counts == count))

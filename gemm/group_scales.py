@@ -90,7 +90,7 @@ class GroupScales:
         total = np.zeros((len(a), b.shape[1]))
         for group, start in enumerate(range(0, len(b), self.length)):
             part = slice(start, start + self.length)
-            if group < max(len(self.a), len(self.b)):  # Zeros that pad K to whole instructions have no group.
+            if group < max(len(self.a), len(self.b)):  # The zeros that pad K to whole instructions have no group scale.
                 total += (a[:, part] @ b[part]) * self.a[group].astype(np.float64) * self.b[group]
         return total
 

@@ -41,8 +41,8 @@ _CONVERSIONS = (
 )  # fmt: skip
 #: Formats whose elements some kernels with small tiles convert exactly to f16 in registers.
 _WIDENED = {"e4m3", "e5m2"}
-#: A conversion to tf32 is tried only if its median error against float64 is at most this multiple of the smallest
-#: median error. In an f32 result the error of a wrong conversion is a thousand times the error of summation.
+#: A conversion to tf32 is tried only if its median error against float64 is at most `_MOST_ERROR` times the
+#: smallest median error. In an f32 result the error of a wrong conversion is a thousand times the error of summation.
 _MOST_ERROR = 16
 
 
@@ -163,7 +163,7 @@ def identify(
     epilogue, _ = oriented(plain, shape, epilogue, None)
     target = target.T if operands.swapped else target
     operands.scale(scales, groups)
-    operands.of(plain)  # This call raises an error if block scales have a wrong shape.
+    operands.of(plain)  # operands.of() raises an error if block scales have a wrong shape.
     computes = with_numerics(fastest(backend, arch), numerics, plain.parsed if instruction else None, arch)
     search = Search(operands, np.ascontiguousarray(target), computes, arch, epilogue)
     if workers is not None and (not is_integer(workers) or workers < 1):

@@ -86,7 +86,7 @@ def listed(items: Sequence[str], most: int = _LISTED) -> str:
 
 
 def _moved(where: str, noun: str, text: str) -> str:
-    """Return a sentence on the rows or columns named by `where`: which other rows or columns replace them."""
+    """Return a sentence which states that the rows or columns `where` hold other rows or columns, given by `text`."""
     if text.startswith(("reversed", "transposed")):
         return f"{where} are {text}"
     return f"{where} are moved: {noun[:-1]} p holds {noun[:-1]} {text}"
@@ -145,8 +145,8 @@ def joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 #: Tolerance: two rows of numbers are near if their distance is at most this fraction of their Euclidean norm.
 _SAME = 1 / 32
-#: Number of rows without an equal row for which a near row is searched first. The search continues with the other such
-#: rows only if most of the first rows have a near row.
+#: Number of rows without an exact match for which an approximate match is searched first. If at most half of these
+#: rows have an approximate match, no approximate match is searched for the remaining rows.
 _FIRST = 16
 #: Maximum number of pairs of rows whose distance is computed.
 _MOST_DISTANCES = 1 << 22
@@ -165,7 +165,7 @@ class Outputs:
 
 
 def sources(present: Outputs, target: Outputs) -> Index:
-    """Return for each row of `target` the index of an equal or near row of `present`; -1 if there is no such row.
+    """Return for each row of `target` the index of a row of `present` that is equal up to rounding errors; else -1.
 
     Row p of `present` is preferred for row p of `target`. Near rows differ only by rounding errors of the summation.
     """
@@ -184,7 +184,7 @@ def sources(present: Outputs, target: Outputs) -> Index:
 
 
 def _nearest(present: NDArray[np.float64], target: NDArray[np.float64]) -> Index:
-    """Return for each row of `target` the index of the nearest row of `present`; -1 if that row is not near."""
+    """Return for each row of `target` the index of the nearest row of `present`; -1 if the rows are too different."""
     one, other = np.nan_to_num(present), np.nan_to_num(target)
     size = (other**2).sum(1)
     distances = (one**2).sum(1) + size[:, None] - 2 * other @ one.T

@@ -62,7 +62,7 @@ class Factors:
     #: Block scales of A and B, shapes (M, scales) and (N, scales).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
-    groups: GroupScales | None = None  #: Group scales; None if there are none
+    groups: GroupScales | None = None  #: Group scales of A and B; None for a product without group scales
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -98,7 +98,7 @@ def _majors(rows: int, width: int) -> Iterator[Misreading]:
 def _tile_units(
     rows: int, width: int, bits: int, pitches: tuple[int, ...]
 ) -> Iterator[tuple[int, int, _Units, _Units]]:
-    """Yield tiles that fit into a matrix: number of rows, bytes per row, and each 16-byte unit's row and column."""
+    """Yield for each tile that fits into a matrix: rows, bytes per row, and the row and column of each 16-byte unit."""
     for height in sorted({size for size in (64, 128, 256, rows) if size <= max(rows, 64) and size % 8 == 0}):
         for pitch in pitches:
             if 8 * pitch // bits <= max(width, 8 * UNIT_BYTES // bits):

@@ -59,7 +59,7 @@ class ProductRequest:
     """Two matrices to multiply, and the options of the product."""
 
     way: Way
-    #: Files of the two matrices; `b` may be a vector.
+    #: File locations of matrix A, and of matrix or vector B.
     a: Source
     b: Source
     prune: bool = False  #: Whether A is pruned to its largest magnitudes; otherwise A must already be sparse
@@ -131,7 +131,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     sums, scale = _operands(left, right, names, i, request, progress, given_scales)
     sums = replace(sums, groups=groups).interleaved(way)
     check_way(way, sums)
-    oriented(way, (all_rows, n), epilogue, start)  # this call raises an error if C, bias or scales have wrong shapes
+    oriented(way, (all_rows, n), epilogue, start)  # oriented() raises an error for C, bias or scales of wrong shapes
     try:
         save_factors(folder, sums)
         if request.dense:
@@ -162,7 +162,7 @@ def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoi
 
 
 def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format) -> Source:
-    """Return a matrix's file if it can be memory-mapped; else write the matrix to another file, and return it."""
+    """Return a matrix's file if it can be memory-mapped; else write the matrix to a new file; return the file."""
     if isinstance(factor, np.ndarray):
         if Path(source.path).suffix in _MAPPED:
             return source
@@ -248,7 +248,7 @@ def _stored(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArra
 
 
 def _takes_scales(array: NDArray, fmt: Format, i: Instruction) -> bool:
-    """Return whether numbers must be scaled: for block scales, or because the integer format cannot hold them."""
+    """Return whether an array must be quantised: for block scales, or if an integer format cannot hold its elements."""
     if i.scale_size:
         return True
     if not fmt.is_integer or array.dtype.kind in "iu" or array.ndim != 2:

@@ -56,7 +56,7 @@ def chosen(
     if accumulate and accumulate != i.d.name:
         raise OperandError(f"{i} accumulates in {i.d.name}, not {accumulate}")
     if scales and not (i.scale_format and i.scale_format.name == scales):
-        raise OperandError(f"{i} has no block scales of {scales}")
+        raise OperandError(f"{i} does not accept block scales of format {scales}")
     if i.c is not i.d:
         raise OperandError(f"{i} cannot be chained along K: accumulator {i.c.name} and result {i.d.name} differ")
     return i
@@ -106,7 +106,7 @@ def way_of(
         result = result or ("s32" if i.d.is_integer else "f32")
         return Way(instruction=str(i), arch=same_numerics(arch), result=result, **words)
     if instruction or accumulate or any(value != _WORDS[name] for name, value in words.items()):
-        raise OperandError("give either the argument way, or instruction, accumulate and attributes of a way")
+        raise OperandError("give either the argument way, or instruction, accumulate and single attributes of Way")
     chosen(fmt, way.instruction, way.arch, scales=scales)
     return replace(way, result=result) if result else way
 
@@ -120,7 +120,7 @@ def read_way(path: Path) -> Way:
     if isinstance(record, dict) and "way" in record:
         record = record["way"]
         if record is None:
-            raise FileError(f"{path} holds no method of summation: the search found none that reproduces every bit")
+            raise FileError(f"{path} holds no method of summation: the search found no method that gives every bit")
     try:
         return Way.of_record(record)
     except Error as error:
@@ -200,7 +200,7 @@ def _length(k: int, groups: int, chain: int) -> int:
 
 
 def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> NDArray[np.float32]:
-    """Return scales for every row of A (or column of B), shape (rows, groups); (1, groups) if all rows share them."""
+    """Return scales for every row of A (or column of B), shape (rows, groups); (1, groups) if all rows share scales."""
     if len(scales) in (1, lines):
         return scales
     if len(scales) != -(-lines // _BLOCK):
@@ -297,7 +297,7 @@ def _floats(name: str, value: Any) -> NDArray[np.float32]:
     array = np.asarray(value) if isinstance(value, (int, float, np.generic)) else as_array(name, value)
     if array.dtype.kind not in "fiu" and not is_extension(array.dtype):
         raise OperandError(f"{name} must hold numbers, not {array.dtype}")
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # invalid: reported for a signalling NaN
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # numpy reports "invalid" for a signalling NaN
         values, exact = array.astype(np.float32), array.astype(np.float64)
     lost = np.isfinite(exact) & ~np.isfinite(values) | (exact != 0) & (values == 0)
     if lost.any():

@@ -206,7 +206,7 @@ def _stored(i: Instruction, a: Any, nibbles: Any) -> tuple[NDArray, NDArray[np.u
     """Return the stored elements of A in containers, and the metadata if the instruction is sparse."""
     if isinstance(a, Compressed):
         if nibbles is not None:
-            raise OperandError("a is compressed and contains its nibbles: pass no nibbles")
+            raise OperandError("a is compressed and contains its metadata: do not pass the argument nibbles")
         a, nibbles = a.stored, a.nibbles
     if nibbles is not None and not i.sparse:
         raise OperandError(f"{i} is dense and takes no metadata")

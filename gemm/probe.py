@@ -23,8 +23,7 @@ from .ways import Way
 
 __all__ = ["Probe", "probe", "write_probe"]
 
-#: Maximum number of ways of summation that are compared; and numbers of rows and of columns of the outputs that each
-#: of these ways computes.
+#: Maximum number of ways of summation to compare; and numbers of rows and of columns of the outputs to compare.
 _WAYS, _ROWS, _COLUMNS = 40, 8, 32
 #: Distributions of the random factors: the range of exponents around zero, and whether the second half of K cancels the
 #: first, so that mainly rounding errors remain.
@@ -36,7 +35,7 @@ _TYPES = {"f16": "float16", "tf32": "float32", "s8": "int8"}
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Two matrices whose product differs between ways of summation, and the number of ways that they distinguish."""
+    """Two matrices whose product differs between ways of summation, and the number of distinct products."""
 
     #: Codes of the factors, shapes (M, K) and (K, N); A is structured-sparse.
     a: NDArray
@@ -71,7 +70,7 @@ def probe(
     """
     rows, columns, k = shape
     if max(rows, columns) * k > _MOST_ELEMENTS:
-        raise OperandError(f"a factor of a probe has at most {_MOST_ELEMENTS} elements, not {max(rows, columns) * k}")
+        raise OperandError(f"a matrix must have at most {_MOST_ELEMENTS} elements, not {max(rows, columns) * k}")
     instructions = instructions_for(format, arch)
     arch = require_target(instructions[0], arch)
     plain = Way(instruction=str(instructions[0]), arch=arch, result=result)
@@ -120,7 +119,7 @@ def _drawn(
 
 
 def write_probe(folder: Path, drawn: Probe) -> dict[str, Any]:
-    """Write the matrices of a probe as ``a.npy`` and ``b.npy`` into a folder; return a description as JSON values.
+    """Write matrices A and B of a :class:`Probe` to ``a.npy`` and ``b.npy`` in a folder; return a JSON description.
 
     The elements are written as numbers if numpy has their type, else as codes. Raise a `FileError` if writing fails.
     """

@@ -107,7 +107,7 @@ class Problem:
         return Factors(i, a, b, nibbles, scale_a, scale_b, self.groups())
 
     def groups(self) -> GroupScales | None:
-        """Return the memory-mapped group scales; None if there are none."""
+        """Return the memory-mapped group scales; None for a product without group scales."""
         a, b = (self.array(name) for name in _GROUPS)
         return None if a is None or b is None else GroupScales(a, b, self.group_length)
 

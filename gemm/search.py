@@ -35,8 +35,8 @@ _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
 #: Numbers of rows and of columns of the part of the sample on which candidates are tried first; and number of
 #: candidates that are always tried on the whole sample, so that a nearest way of summation is known.
 _GLANCE_ROWS, _GLANCE_COLUMNS, _WHOLLY = 8, 16, 32
-#: Number of ways of summation that are compared on all outputs to find the next best or the nearest; and number of
-#: further ways that are tried on the sample for this comparison.
+#: Number of ways of summation that are compared on all outputs to find the nearest inexact way of summation; and number
+#: of ways of summation that are tried on the sample after an exact way of summation was found.
 _RIVALS, _TRIED_BESIDE = 4, 400
 #: Number of ways of summation that are tried before the search for faults, if the errors are larger than rounding
 #: errors.
@@ -100,7 +100,7 @@ class Operands:
         return self._sparse[name]
 
     def _pruned(self) -> NDArray:
-        """Return the pruned A in the format of the sparse instructions; dense kernels may multiply this A, too."""
+        """Return the pruned A in the format of the sparse instructions; a dense kernel may also multiply it."""
         sparse, granularity = self._sparse_of(self._first, ""), self._first.granularity
         assert sparse.nibbles is not None
         assert granularity
@@ -117,7 +117,7 @@ class Operands:
     def parts(
         self, i: Instruction, sparse: str = "", dense: str = ""
     ) -> tuple[Sparse, NDArray, tuple[NDArray[np.uint8], NDArray[np.uint8]] | None, GroupScales | None]:
-        """Return both factors, converted to the formats of an instruction as the kernel does, and all their scales."""
+        """Return both factors, converted to the formats of an instruction as the kernel does, and all scales."""
         scales = self._scales.checked(i, self.shape, self.k, swapped=self.swapped) if self._scales else None
         return self._sparse_of(i, sparse), self._dense_of(i, dense), scales, self._groups
 
@@ -205,7 +205,7 @@ class Search:
         return float(np.median(errors[finite])) if finite.any() else 0.0
 
     def nearest_ways(self) -> list[Way]:
-        """Return the tried ways, nearest first; in search order if even the best differs in >= 80 % of the sample."""
+        """Return ways of summation, fewest wrong sample outputs first; in search order if 80 % or more are wrong."""
         least, outputs = min(self.counts.values()), len(self._rows) * len(self._columns)
         return sorted(self.counts, key=self.counts.__getitem__) if least < 0.8 * outputs else [*self.counts]
 
@@ -247,7 +247,7 @@ class Search:
             epilogue = self._epilogue.take(self.target.shape, rows, columns)
             parts = slices(way, self.chains(way, rows, columns))
             in_order = stored(way, epilogue, reduce(partial(added, way), parts))
-            # Search over all orders only for outputs that the addition in order does not reproduce.
+            # Try all orders of addition only for outputs that the addition in order does not reproduce.
             places = np.argwhere(in_order != expected)
             for start in range(0, len(places), _ORDERED_OUTPUTS):
                 where = tuple(places[start : start + _ORDERED_OUTPUTS].T)
@@ -262,7 +262,7 @@ class Search:
 
 
 def _at(shape: tuple[int, ...], where: tuple[NDArray, ...], array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the entries of an array of the epilogue for single outputs, shape (outputs, 1)."""
+    """Return the entries of an epilogue array, such as C, that belong to given outputs, shape (outputs, 1)."""
     return np.broadcast_to(array, shape)[where][:, None]
 
 
@@ -301,7 +301,7 @@ def searched(
     group: int = 0,
     workers: int | None = None,
 ) -> Identification:
-    """Search for the exact way of summation and the next best way; else for the nearest way and a fault of the kernel.
+    """Search for an exact way of summation. If there is none, return the nearest way of summation and a kernel fault.
 
     For `families`, `plain`, `variants` and `group` see :func:`sptc.gemm.candidates.candidates`, for `workers`
     :func:`sptc.gemm.candidates.streams`; stream-K is not searched with group scales. `problem` returns the input of the
@@ -337,7 +337,7 @@ def searched(
 
 
 def _nearest(search: Search, exact: Way | None = None) -> tuple[Miss | None, tuple[Way, ...]]:
-    """Compare the best ways of summation on all outputs; return the nearest wrong way, and the exact ways."""
+    """Compare ways of summation on all outputs. Return the smallest mismatch, and further exact ways of summation."""
     near = sorted((way for way in search.counts if way != exact), key=lambda way: search.counts[way])
     misses, equal = [], []
     most = _RIVALS if search.size < _LARGE else 1

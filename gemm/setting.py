@@ -45,7 +45,7 @@ class Setting:
     granularity: Granularity | None = None  #: Sparsity pattern of A; None for a dense A
     b: NDArray  #: Codes of B, shape (K, N)
     scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None  #: Block scales, shapes (M, blocks) and (N, blocks)
-    groups: GroupScales | None = None  #: Group scales; None if there are none
+    groups: GroupScales | None = None  #: Group scales of A and B; None for a product without group scales
     epilogue: Epilogue
     computes: Backend  #: Back end that computes the sums of the product
     finish: Finish | None = None  #: Function that converts results (default: rounding by the way of summation)
@@ -84,7 +84,7 @@ class Setting:
         """Return a sparse matrix with its zeros, expanded from its stored elements by the metadata."""
         if self.nibbles is None or self.granularity is None:
             return stored
-        # The last chunk may extend beyond K, with zeros.
+        # The last metadata chunk of each row may extend beyond K.
         a = np.zeros((len(stored), self.nibbles.shape[1] * self.chunk), stored.dtype)
         np.put_along_axis(a, kept_rows(self.nibbles, self.granularity), stored, 1)
         return a[:, : self.k]
@@ -115,7 +115,7 @@ class Setting:
         return value[int(inside)] if field == "scales" and inside else getattr(value, inside) if inside else value
 
     def with_parts(self, parts: Mapping[str, Any]) -> "Setting":
-        """Return these operands and this epilogue with parts replaced; the keys of `parts` are as for :meth:`part`."""
+        """Return the operands and epilogue with some arrays replaced; keys of `parts` are names as for :meth:`part`."""
         setting = self
         for name, value in parts.items():
             field, _, inside = name.partition(".")
@@ -225,11 +225,11 @@ class Problem:
 
     setting: Setting  #: Operands and epilogue, transposed if the kernel computes the transposed product
     target: NDArray  #: Codes of the result, transposed if the kernel computes the transposed product
-    ways: Sequence[Way]  #: Ways of summation that were tried, the nearest first
+    ways: Sequence[Way]  #: Ways of summation that were tried, those with the fewest wrong outputs first
     instructions: Sequence[Instruction]
-    #: Yields the operands with the caller's numbers rounded in another way, and a text for each rounding.
+    #: Function that yields the operands after other roundings of the caller's numbers, and a text for each rounding.
     rounded: Callable[[], Iterator[tuple[str, Setting]]]
-    more_ways: Callable[[], Iterator[Way]]  #: Yields further ways of summation to try with a near fault
+    more_ways: Callable[[], Iterator[Way]]  #: Function that yields more ways of summation to try with a fault
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +274,7 @@ def near(computed: NDArray[np.float64], values: NDArray[np.float64], every: NDAr
 
 
 def evidence(correct: NDArray, target: NDArray, fmt: Format) -> float:
-    """Return the evidence for a fault in bits: the sum of log2(1 + distance of correct and given code) over outputs."""
+    """Return evidence for a kernel fault, in bits: sum of log2(1 + distance of correct and given code) over outputs."""
     sign = 1 << fmt.bits - 1
 
     def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers that sort like the values of the codes

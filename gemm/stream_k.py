@@ -42,12 +42,12 @@ class StreamK:
     slice has at least 8 K tiles in the schedulers for sm_90.
     """
 
-    workers: int  #: Number of thread blocks, or clusters of thread blocks, that share the streamed tiles
+    workers: int  #: Number of thread blocks, or clusters of thread blocks, that share the output tiles cut along K
     #: Rows and columns of an output tile in elements; with exchanged factors, of a tile of the transposed product.
     rows: int
     columns: int
-    streamed: str = "all"  #: Which output tiles are streamed, one of :data:`STREAMED`
-    first: bool = True  #: Whether the first output tiles are streamed instead of the last
+    streamed: str = "all"  #: Output tiles that are cut along K, one of :data:`STREAMED`
+    first: bool = True  #: Whether the first output tiles are cut along K, instead of the last output tiles
     raster: str = "row-major"  #: Order in which output tiles are numbered, one of :data:`RASTERS`
     #: Minimum number of K tiles in a slice. A cut closer to the border of an output tile is moved to the border.
     least: int = 1
@@ -63,7 +63,7 @@ class StreamK:
             raise OperandError(f"first of stream-K must be True or False, not {shown(self.first)}")
 
     def dealt(self, shape: tuple[int, int], k_tiles: int, cut: str) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
-        """Return for each output tile an index into a list of divisions of K; and this list: K tiles of each slice.
+        """Return each output tile's index into a list of divisions of K, and the list: number of K tiles of each slice.
 
         `shape` is the shape of the product, and each output tile has `k_tiles` K tiles. `cut` is the division of all
         streamed K tiles among workers, ``rounded up`` or ``balanced`` as in :data:`sptc.gemm.ways.CUTS`.

@@ -87,7 +87,7 @@ class Chains:
         if not self._is_cleared:
             chains = [np.concatenate(chains[: number + 1]) for number in range(len(chains))]
             if first and self._c is not None:
-                raise OperandError("an accumulator that is not cleared cannot begin from C")
+                raise OperandError("c cannot be the initial accumulator if chains do not clear the accumulator")
         names = [chain.tobytes() + bytes([first and number == 0]) for number, chain in enumerate(chains)]
         missing = [number for number, name in enumerate(names) if name not in self._kept]
         lengths = sorted({len(chains[number]) for number in missing})
@@ -198,7 +198,7 @@ def _plus(one: NDArray, other: NDArray) -> NDArray:
 
 
 def check_way(way: Way, factors: Factors) -> None:
-    """Check that a way of summation defines one result for the given operands, and that K is long enough for the way.
+    """Check that a way of summation defines one result for the given operands, and that K has enough instructions.
 
     For errors see :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices`, :func:`~sptc.gemm.ways.combine` and
     :func:`~sptc.gemm.group_scales.check_groups`.
@@ -211,7 +211,7 @@ def check_way(way: Way, factors: Factors) -> None:
 
 
 def check_result(way: Way) -> None:
-    """Raise an `OperandError`, which lists the accepted types, if operand and result types of a way do not match."""
+    """Raise an `OperandError` if the result type or another type of a way of summation does not fit its instruction."""
     integer = way.parsed.d.is_integer
     accepted = [name for name in RESULTS if name == "s8" or FORMATS[name].is_integer <= integer]
     if way.result not in accepted:

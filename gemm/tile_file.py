@@ -108,7 +108,7 @@ def _array(name: str, value: Any, is_array: bool) -> NDArray[Any]:
         return as_array(name, value)
     array = np.asarray(value)
     if array.dtype.kind not in "biuU" or array.ndim > 1:
-        raise OperandError(f"{name} must be a number or a word, not {type(value).__name__}")
+        raise OperandError(f"{name} must be a number or a string, not {type(value).__name__}")
     return array
 
 
@@ -178,7 +178,7 @@ def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
         if named[name].ndim < 2:
             distinct = np.unique(named[name])
             if len(distinct) != 1:
-                raise ValueError("the cases have different descriptors, but sptc.wgmma takes one descriptor for all")
+                raise ValueError(f"the file has several descriptors of {name}, but sptc.wgmma takes one for the batch")
             named[name] = distinct.reshape(())
     for name in ("imm_scale", "imm_trans"):
         if name in named:
@@ -187,12 +187,12 @@ def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def holds_tile(names: Sequence[str]) -> bool:
-    """Return whether an ``.npz`` file with these array names holds the operands of an instruction."""
+    """Return whether an ``.npz`` file with arrays of the given names holds the operands of an instruction."""
     return "instruction" in names and any(name in names for name in ("a", "A", "a_descriptor", "tmem"))
 
 
 def tile_instruction(path: Path) -> str | None:
-    """Return the instruction whose operands an ``.npz`` file holds; None if it holds no such operands."""
+    """Return the instruction whose operands an ``.npz`` file holds; None if the file holds no operands."""
     if path.suffix != ".npz":
         return None
     with read_arrays(path, _REFUSAL, _REFUSAL) as archive:

@@ -87,7 +87,7 @@ class Way:
     arch: str = "sm_90"  #: Architecture whose numerics the instructions use
     #: Number of slices of K, or a sequence with the number of K tiles of each slice.
     split_k: int | tuple[int, ...] = 1
-    #: Order in which the results of slices are added, one of :data:`ORDERS` or a tree over bits.
+    #: Order in which the results of slices are added, one of :data:`ORDERS`, or a tree over slice-number bits.
     order: str = "in order"
     k_order: str = "ascending"  #: Order of the instructions within a slice, one of :data:`K_ORDERS`
     #: Bits of A and of B along K that two consecutive dense instructions take in turn, one of :data:`INTERLEAVES`.
@@ -122,7 +122,7 @@ class Way:
         if not is_word_of(self.order, ORDERS) and not _bits_of(self.order):
             words = " or ".join(map(repr, ORDERS))
             raise OperandError(
-                f"order must be {words}, or a tree over bits such as 'tree 1 0', not {shown(self.order)}"
+                f"order must be {words}, or a tree over slice-number bits such as 'tree 1 0', not {shown(self.order)}"
             )
         if type(self.interleave) is not int or self.interleave not in INTERLEAVES:
             raise OperandError(f"interleave must be 0, 32 or 64 bits, not {shown(self.interleave)}")
@@ -160,8 +160,8 @@ class Way:
                 unknown = [word for word in values if word not in known]
                 missing = [word for word, is_needed in known.items() if is_needed and word not in values]
                 if unknown or missing:
-                    what = f"has no attribute {shown(unknown[0])}" if unknown else f"lacks {missing[0]!r}"
-                    raise OperandError(f"the record of {name} {what}")
+                    what = f"the unknown attribute {shown(unknown[0])}" if unknown else f"no attribute {missing[0]!r}"
+                    raise OperandError(f"the JSON record of {name} has {what}")
         if isinstance(dealing, dict):
             words["stream_k"] = StreamK(**dealing)
         if isinstance(words.get("split_k"), list):
@@ -181,7 +181,7 @@ class Way:
 
     @property
     def operands(self) -> tuple[str, str, str, int]:
-        """Attributes that determine how operands are prepared. If these are equal, equal chains have equal results."""
+        """Attributes that determine how operands are prepared. Equal attributes and equal chains give equal results."""
         return self.instruction, self.convert_a, self.convert_b, self.interleave
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
@@ -201,7 +201,7 @@ class Way:
         return max(sum(len(of_slice) for of_slice in way.slices(instructions)) for way in ways)
 
     def check_interleave(self, instructions: int) -> None:
-        """Raise an `OperandError` if this way interleaves instructions along K, and their number is odd."""
+        """Raise an `OperandError` if instructions are interleaved along K, and the number of instructions is odd."""
         if self.interleave and instructions % 2:
             raise OperandError(f"K has {instructions} instructions, an odd number, which cannot be interleaved")
 
@@ -228,7 +228,7 @@ class Way:
         every = np.arange(tiles)
         if isinstance(self.split_k, tuple):
             if sum(self.split_k) != tiles:
-                raise OperandError(f"slices of {self.split_k} K tiles do not add up to K, which has {tiles} K tiles")
+                raise OperandError(f"split_k is {self.split_k}, but its sum must be {tiles}, the number of K tiles")
             return np.split(every, [*accumulate(self.split_k[:-1])])
         if self.split_k > tiles:
             raise OperandError(f"K has {tiles} tiles of {self.tile} instructions, too few for {self.split_k} slices")
@@ -288,7 +288,7 @@ _GROUP_ADDITIONS = {"fused": "added by FMA", "rounded": "rounded and added"}
 
 
 def _bits_of(order: object) -> tuple[int, ...]:
-    """Return the bits of slice numbers in the order in which a tree adds over them; empty if `order` lists no bits."""
+    """Return the slice-number bits that an order such as ``tree 1 0`` lists: (1, 0). Empty for any other order."""
     words = order.split(" ") if isinstance(order, str) else []
     digits = words[1:] if words[:1] == ["tree"] else []
     bits = tuple(map(int, digits)) if {*digits} <= {*"0123456789"} else ()
@@ -301,16 +301,16 @@ def _added(order: str) -> str:
 
 
 def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]) -> Term:
-    """Add one or more terms in an order of :data:`ORDERS`, or in a tree over bits; return the sum.
+    """Add one or more terms in an order of :data:`ORDERS`, or in a tree over the bits of their numbers; return the sum.
 
     Raise an `OperandError` if the order is ``any``, or if the order is a tree over bits for another number of terms.
     """
     parts = list(terms)
     if bits := _bits_of(order):
         if len(parts) != 1 << len(bits):
-            raise OperandError(f"a tree over {len(bits)} bits adds {1 << len(bits)} slices, not {len(parts)}")
+            raise OperandError(f"order {order!r} adds {1 << len(bits)} slices, not {len(parts)} slices")
         numbered = dict(enumerate(parts))
-        for bit in bits:  # add pairs of terms whose numbers differ only in this bit
+        for bit in bits:  # Add all pairs of terms whose numbers differ only in `bit`.
             numbered = {n: add(part, numbered[n | 1 << bit]) for n, part in numbered.items() if not n >> bit & 1}
         return numbered[0]
     if order in ("in order", "reverse"):

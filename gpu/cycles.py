@@ -159,7 +159,7 @@ def _parts(loops: Sequence[Loop]) -> Iterator[slice]:
 
 
 def _slope(shorter: NDArray[np.float64], longer: NDArray[np.float64], part: slice, loop: Loop) -> float:
-    """Return cycles per instruction of one tensor core, from the differences between the longer and the shorter run."""
+    """Return cycles per instruction of one tensor core, from a run with few and a run with many loop iterations."""
     cycles, rounds = (longer[part] - shorter[part]).mean(axis=0)
     sharing = max(1, loop.warps // _TENSOR_CORES)
     return float(cycles / (rounds * loop.group * sharing)) if rounds else np.inf

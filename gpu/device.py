@@ -58,7 +58,7 @@ def device() -> Device:
 
 
 def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Registers:
-    """Execute an ``mma`` or ``wgmma`` once for each case. Return D, shape (cases, threads, registers).
+    """Execute an ``mma`` or ``wgmma`` for each case (set of operands). Return D, shape (cases, threads, registers).
 
     `held` contains registers, images of shared memory, descriptors and immediate operands. Raise an `InstructionError`
     if the GPU's architecture does not have the instruction; and a `BackendError` if there is no GPU, it has another

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 ENTRY = "run"
-#: First PTX version that has most tensor-core instructions (CUDA 12.8), and first PTX version that has all of them.
+#: First PTX version that has most tensor-core instructions (CUDA 12.8), and first PTX version that has all.
 VERSION, _NEWEST_VERSION = "8.7", "9.1"
 _NEWEST_SCALES = 4
 _WORD_BYTES = 4
@@ -91,7 +91,7 @@ def _thread() -> Iterator[str]:
     yield "mov.u32 %local, %tid.x;"
     yield "mad.lo.u32 %thread, %cta, %size, %local;"
     yield "ld.param.u32 %limit, [threads];"
-    # Only whole warps exit at this branch, since all threads of a warp belong to one case.
+    # Only whole warps exit at this branch, since `threads` is a multiple of the number of threads in a warp.
     yield "setp.ge.u32 %outside, %thread, %limit;"
     yield "@%outside bra done;"
 

@@ -51,7 +51,7 @@ def packed(manifest: dict[str, Any], arrays: dict[str, Any]) -> str:
 
 
 def unpacked(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the manifest (description of the kernels) and the arrays of a pack, the inverse of :func:`packed`."""
+    """Extract the manifest (description of the kernels) and the arrays from the compressed text of :func:`packed`."""
     with np.load(io.BytesIO(lzma.decompress(base64.b85decode(text)))) as archive:
         arrays = {name: archive[name] for name in archive.files}
     return json.loads(str(arrays.pop("manifest"))), arrays
@@ -91,7 +91,7 @@ class Gpu:
         if status:
             text = ctypes.c_char_p()
             self._library.cuGetErrorString(status, ctypes.byref(text))
-            raise RecordError(f"{name}: {(text.value or b'').decode() or status}")
+            raise RecordError(f"the CUDA driver call {name} failed: {(text.value or b'').decode() or status}")
 
     def _attribute(self, number: int) -> int:
         value = ctypes.c_int()
@@ -158,7 +158,7 @@ def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> 
     manifest, arrays = unpacked(text)
     if gpu.capability not in manifest["capabilities"]:
         wanted = " or ".join(manifest["capabilities"])
-        raise RecordError(f"{gpu.name} has compute capability {gpu.capability}; these kernels need {wanted}")
+        raise RecordError(f"{gpu.name} has compute capability {gpu.capability}; the kernels to record need {wanted}")
     rows: list[dict[str, Any]] = []
     results: dict[int, Any] = {}
     for number, row in enumerate(manifest["rows"]):
@@ -192,7 +192,7 @@ def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> 
 def main(arguments: list[str] | None = None) -> int:
     """Run the recorder as a command. Return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("-o", "--output", default="results.json", help="file to write (default %(default)s)")
+    parser.add_argument("-o", "--output", default="results.json", help="file for the results (default %(default)s)")
     options = parser.parse_args(arguments)
     try:
         results = record(PACK, Gpu(), lambda line: print(f"\r{line}", end="", flush=True))

@@ -23,7 +23,7 @@ _TRIES = 1 << 20
 
 
 def ranges_of(addresses: Mapping[str, int], n: int) -> tuple[list[int], list[int]]:
-    """Return the first column of each 8-column range: a list for D, and a list for metadata and block scales."""
+    """Return first tensor-memory columns of 8-column ranges: a list for D, and a list for metadata and block scales."""
     d = [addresses["d"] + column for column in range(0, n, RANGE)]
     return d, [addresses[name] for name in ("e", "scale_a", "scale_b") if name in addresses]
 
@@ -131,7 +131,7 @@ def _meet(opcode: Opcode) -> Iterator[str]:
 
 
 def _range_place(name: str, number: int, count: int) -> Iterator[str]:
-    """Yield code that computes the global-memory address at which a thread loads or stores its words of a range."""
+    """Yield code that computes the global-memory address of a thread's words of one 8-column tensor-memory range."""
     yield f"mad.lo.u32 %offset, %cta, {count}, {number};"
     yield f"mad.lo.u32 %offset, %offset, {_LANES}, %local;"
     yield f"ld.param.u64 %address, [{name}];"

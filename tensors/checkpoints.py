@@ -45,7 +45,7 @@ class Checkpoint:
         return cls(replace(compressed, stored=stored), quantised)
 
     def recompressed(self, producer: str) -> "Checkpoint":
-        """Return a quantised matrix compressed again, for software that quantises before it compresses.
+        """Return the matrix as written by software that first quantises, and then compresses the quantised values.
 
         Values that are quantised to zero count as zero, and the metadata of their chunks follow the conventions of
         `producer`, a key of :data:`sptc.tensors.sparsify.PRODUCERS`.
@@ -117,7 +117,7 @@ def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str,
     for :func:`pack`.
     """
     arrays, text = pack(checkpoint, name, options)
-    if name == "ptx" and path.suffix == ".npz" and not tensor:  # sptc.save writes these keys, too
+    if name == "ptx" and path.suffix == ".npz" and not tensor:  # Add the two keys that files of sptc.save() have.
         arrays |= {"instruction": np.array(text["instruction"]), "selector": np.array(int(text["selector"]))}
     write_tensors(path, {f"{tensor}.{key}" if tensor else key: array for key, array in arrays.items()}, text)
 
@@ -196,7 +196,7 @@ def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
 
 
 def _prefixes(file: TensorFile, key: str) -> list[str]:
-    """Return, for each array in a file that is named `key` after an optional prefix, this prefix with its dot."""
+    """Return the prefixes, with their dots, of all arrays in a file that are named `key` after an optional prefix."""
     return [name.removesuffix(key) for name in file.names if f".{name}".endswith(f".{key}")]
 
 
@@ -234,7 +234,7 @@ def _quantised(
 
 
 def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
-    """Return, for the name of each tensor in a file, a function that reads and returns the tensor's dense values.
+    """Return functions that read the dense values of the tensors in a file. Keys: names of the tensors.
 
     The file holds dense tensors, or was written by ``sptc compress``, or is a checkpoint of compressed-tensors, vLLM or
     PyTorch with compressed matrices. The name of a compressed matrix is the prefix of its arrays. Raise a `FileError`
@@ -260,7 +260,7 @@ def _expanded(path: Path, name: str, prefix: str) -> NDArray:
 
 
 def difference(left: NDArray, right: NDArray) -> tuple[int, tuple[int, ...] | None]:
-    """Count the positions at which two tensors of equal shape differ. Also return the index of the first of these.
+    """Count the positions at which two tensors of equal shape differ. Also return the index of the first difference.
 
     The tensors may have any types of real numbers. -0.0 equals 0, and NaN equals NaN.
     """

@@ -160,7 +160,7 @@ def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bo
     if a nibble is undefined, and an `OperandError` if the rule is not in :data:`sptc.isa.metadata.RULES`, or accepts
     nibbles that are undefined for the granularity.
     """
-    natural = "tf32" if compressed.granularity.stored == 1 else "plain"  # the rule that accepts the most nibbles
+    natural = "tf32" if compressed.granularity.stored == 1 else "plain"  # metadata rule that accepts the most nibbles
     rule = rule or natural
     check_word("the rule", rule, RULES)
     if not RULES[rule].legal <= RULES[natural].legal:

@@ -54,7 +54,7 @@ def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArr
 
 
 def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: int) -> Atom:
-    """Return an atom. An element's address is the sum of digit times stride over the digits of its row and column.
+    """Return a metadata atom from the strides of the mixed-radix digits of the row and column of an element.
 
     The mixed-radix digits of a row are row % 8, row // 8 % 2 and row // 16. Those of a column are
     column % half, column // half % 2 and column // (2 half). `strides` holds the digits' strides in this order.
@@ -106,7 +106,7 @@ def _row_major(rows: int, columns: int, bits: int) -> Atom:
 
 
 def in_atoms(matrix: NDArray, atom: Atom) -> NDArray:
-    """Return a matrix, one element per metadata nibble, as whole atoms, padded with zeros; an output row is an atom.
+    """Arrange values, one per metadata nibble, in whole atoms padded with zeros; each row of the result is an atom.
 
     Consecutive atoms are neighbours along M.
     """

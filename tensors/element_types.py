@@ -18,7 +18,7 @@ TYPE_OF = {
 
 
 def is_extension(dtype: np.dtype) -> bool:
-    """Return whether a type is one of ``ml_dtypes``. Like structures and raw bytes, such a type may have kind V."""
+    """Return whether a type is one of ``ml_dtypes``. Types of ``ml_dtypes`` may have kind V, as structures have."""
     return dtype.type.__module__ == "ml_dtypes"
 
 
@@ -29,7 +29,7 @@ def named_dtype(name: str) -> np.dtype:
     """
     try:
         return np.dtype(name)
-    except (TypeError, ValueError, SyntaxError):  # SyntaxError: malformed shape, as in "(2,3f4"
+    except (TypeError, ValueError, SyntaxError):  # numpy raises SyntaxError for a name such as "(2,3f4"
         pass
     try:
         return np.dtype(getattr(needed("ml_dtypes"), name))
@@ -45,4 +45,4 @@ def needed(name: str, extra: str = "tensors") -> Any:
     try:
         return __import__(name, fromlist=["numpy"])
     except ImportError:
-        raise FileError(f"this file needs the package {name}: install it with `{install_line(extra)}`") from None
+        raise FileError(f"the file format needs the package {name}: install it with `{install_line(extra)}`") from None

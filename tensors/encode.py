@@ -91,8 +91,8 @@ def _magnitude_codes(
     exponents[magnitudes == 0] = fmt.minimum_exponent
     significands = np.ldexp(magnitudes, fmt.fraction_bits - exponents)
     base = (exponents - fmt.minimum_exponent) << fmt.fraction_bits
-    # `base` is even, so even codes have even significands and rint() rounds ties to the even code. A carry out of the
-    # significand increments the exponent. In ue8m0, which has no fraction bits, rint() rounds the tie 1.5 to 2.
+    # A code is the significand plus `base`, an even number made from the exponent. rint() thus rounds ties to the even
+    # code, and a carry out of the significand increments the exponent. ue8m0 has no fraction bits: 1.5 is rounded to 2.
     codes = base + _whole(significands, rounding, negative).astype(np.int64)
     return codes if fmt.subnormals else (codes - 1).clip(0)
 

@@ -60,7 +60,7 @@ class TensorFile:
     bitmasks: tuple[str, ...] = ()
 
     def get(self, name: str) -> NDArray:
-        """Return a tensor, memory-mapped unless it is in an ``.npz`` file or has strides in a ``.pt`` file.
+        """Return a tensor, memory-mapped unless it is in an ``.npz`` file, or not contiguous in a ``.pt`` file.
 
         Raise a `FileError` if there is no such tensor, or it cannot be read.
         """
@@ -152,7 +152,7 @@ def _open_npz(path: Path) -> TensorFile:
 
 def _open_safetensors(path: Path) -> TensorFile:
     safetensors = needed("safetensors")
-    with opened(path):  # This call raises an error for a pipe, on which safe_open() would wait for data.
+    with opened(path):  # opened() raises an error for a pipe, on which safe_open() would wait for data.
         pass
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
@@ -267,7 +267,7 @@ def read_matrix(path: Path, name: str | None = None) -> NDArray:
 
 
 def check_output(path: Path, names: Iterable[str] = ()) -> None:
-    """Check that a file can be written. Call this before computing its content.
+    """Check that a file can be written, before its content is computed.
 
     Raise a `FileError` if the suffix of the file is not in :data:`SUFFIXES`, it cannot be written, the file cannot hold
     a tensor with one of these `names`, or a package is not installed.

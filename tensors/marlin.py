@@ -20,7 +20,7 @@ __all__ = ["from_marlin_scales", "marlin_bits", "pack_marlin", "to_marlin_scales
 _ROWS, _STORED = 64, 16
 #: Number of chunks per 16-bit metadata word.
 _WORD = 4
-#: Key: element width in bits. Value: order in which the digits of :func:`_sizes` form a memory address, from the most
+#: Key: element width in bits. Value: mixed-radix digits (:func:`_sizes`) of an element's memory address, from the most
 #: significant digit to the least significant digit, which is in the low bits of a word.
 _ORDERS = {
     4: ("step", "block", "group", "quad", "row", "low", "half", "high"),
@@ -39,7 +39,7 @@ def _sizes(rows: int, stored: int) -> dict[str, int]:
 
 
 def _axes(bits: int) -> list[int]:
-    """Return, for each digit of a memory address in memory order, the position of this digit in :func:`_sizes`."""
+    """Return the index in :func:`_sizes` of each mixed-radix digit of a memory address, the most significant first."""
     return [[*_sizes(0, 0)].index(digit) for digit in _ORDERS[bits]]
 
 

@@ -119,7 +119,7 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
         raise OperandError(f"{name}: {error}") from None
     shape = tuple(tensor.shape)[::-1] if transposed else tuple(tensor.shape)
     if compressed.shape != shape:
-        raise OperandError(f"{name} of shape {shape} holds compressed values of shape {compressed.shape}")
+        raise OperandError(f"{name} has shape {shape}, but its compressed values have shape {compressed.shape}")
     return compressed
 
 
@@ -173,7 +173,7 @@ def _parts(tensor: Any, torch: Any) -> list[Any]:
         return [tensor]
     parts = [part for name in _PARTS if (part := getattr(tensor, name, None)) is not None]
     if not parts or any(type(part) is not torch.Tensor for part in parts):
-        raise ValueError("a semi-structured tensor has no values")
+        raise ValueError("the file holds a semi-structured tensor without values")
     return parts
 
 
@@ -188,9 +188,9 @@ def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise ValueError("the members of the archive are compressed")
+            raise ValueError("the members of the zip archive must be uncompressed")
         if sum(member.file_size for member in members) > size:
-            raise ValueError("the members of the archive are larger than the file")
+            raise ValueError("the members of the zip archive are larger than the file")
         programs = [member for member in members if member.filename.rpartition("/")[2] == "data.pkl"]
         if len(programs) != 1 or programs[0].file_size > _PROGRAM_BYTES:
             raise ValueError("the archive does not have exactly one data.pkl of accepted size")

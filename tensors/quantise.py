@@ -25,8 +25,8 @@ class Recipe:
 
 
 RECIPES = {
-    # A cast to floats (IEEE 754, round to nearest even). For integers, all elements are first divided by one scale: the
-    # largest magnitude / the largest code.
+    # Elements are rounded to floats (IEEE 754, round to nearest even). For integers, all elements are first divided by
+    # one scale: the largest magnitude / the largest code.
     "plain": Recipe(),
     # Scale of a block: 2**(floor(log2(largest magnitude)) - largest exponent of the format). Source: OCP Microscaling
     # Formats v1.0, 6.3.

@@ -20,7 +20,7 @@ class ScaleLayout:
     """Memory layout of block scales, with functions that pack scales into the layout and unpack them."""
 
     meaning: str
-    #: Function ``pack(scales)``: arranges scales of shape (rows, scales per row) in this layout.
+    #: Function ``pack(scales)``: arranges scales of shape (rows, scales per row) in the memory layout.
     pack: Callable[[NDArray], NDArray]
     #: Function ``unpack(array, rows, scales per row)``: the inverse of `pack`.
     unpack: Callable[[NDArray, int, int], NDArray]

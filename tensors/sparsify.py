@@ -23,10 +23,10 @@ __all__ = ["PRODUCERS", "Producer", "expand", "sparsify"]
 class Producer:
     """Metadata conventions of a software library for chunks with fewer non-zero units than stored units."""
 
-    empty: int  #: Nibble of a 2:4 or 4:8 chunk in which all units are zero
-    #: For unit 0, 1, 2 and 3 of a 2:4 or 4:8 chunk: nibble of a chunk in which only this unit is not zero.
+    empty: int  #: Metadata nibble of a 2:4 or 4:8 chunk in which all units are zero
+    #: Metadata nibbles of 2:4 or 4:8 chunks in which only unit 0, 1, 2 or 3 is not zero.
     single: tuple[int, int, int, int]
-    empty_of_two: int  #: Nibble of a 1:2 chunk in which both units are zero
+    empty_of_two: int  #: Metadata nibble of a 1:2 chunk in which both units are zero
     #: Whether stored units that are zero are written as +0. If not, they are copied from the matrix and can be -0.0.
     clears: bool
 
@@ -81,7 +81,7 @@ def _crowded(present: NDArray[np.bool_], rows: slice, granularity: Granularity) 
 def _stored(
     dense: NDArray, present: NDArray[np.bool_], nibbles: NDArray[np.uint8], granularity: Granularity, producer: Producer
 ) -> NDArray:
-    """Return the elements that the metadata selects. If `producer.clears`, zero units become +0."""
+    """Return the elements that the metadata selects. Zero units become +0 if `producer.clears` is True."""
     where = kept_rows(nibbles, granularity)
     values = np.take_along_axis(dense, where, 1)
     if producer.clears:

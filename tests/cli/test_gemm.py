@@ -208,7 +208,7 @@ def test_ways_in_files(matrices: dict[str, np.ndarray], cli: CommandLine) -> Non
     assert read_way(path) == way
     for content, message in (
         ("[1]", ": a method of summation must be an object of attributes and values, not [1]"),
-        ('{"way": null}', " holds no method of summation: the search found none that reproduces every bit"),
+        ('{"way": null}', " holds no method of summation: the search found no method that gives every bit"),
         ("{", " is not JSON"),
     ):
         path.write_text(content, encoding="utf-8")
@@ -266,7 +266,7 @@ def test_files_of_pytorch(matrices: dict[str, np.ndarray], cli: CommandLine, mon
     cli.refuses(*files, message="state.pt holds 'w', 'other.w': --a-tensor must select one of them")
     cli.refuses(*files, "--a-tensor", "v", message="state.pt has no tensor 'v'; it has 'w', 'other.w'")
     monkeypatch.setitem(sys.modules, "torch", None)
-    cli.refuses(*files, message="this file needs the package torch: install it with `")
+    cli.refuses(*files, message="the file format needs the package torch: install it with `")
 
 
 def test_scales_of_a_compressed_file(rng: Random, cli: CommandLine) -> None:
@@ -358,7 +358,7 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--beta", "2"], "--beta is the factor of C and needs --c"),
         (["--alpha", "inf"], "argument --alpha: must be a number, not 'inf'"),
         (["--swapped"], "not 2:4 sparse: "),
-        (["--scales", "ue8m0", "--instruction", WGMMA], f"{WGMMA} has no block scales of ue8m0"),
+        (["--scales", "ue8m0", "--instruction", WGMMA], f"{WGMMA} does not accept block scales of format ue8m0"),
         (["--a", "packed.npz", "--compare-dense"], "a is compressed, so no dense product can be computed for a comp"),
         (["--a", "strange.npz"], "strange.npz is in an unknown format, 'x'"),
         (["--prune", "--instruction", dense], f"prune needs a sparse instruction, but {dense} is dense"),

@@ -203,9 +203,9 @@ def test_invalid_stream_k_records_and_words() -> None:
     for way in (replace(F32, stream_k=dealing), replace(F32, split_k=(1, 2), workspace="f16"), F32):
         assert Way.of_record(json.loads(json.dumps(asdict(way)))) == way
     for record, message in (
-        ({}, r"^the record of a way of summation lacks 'instruction'$"),
-        ({"instruction": str(I), "slices": 2}, r"^the record of a way of summation has no attribute 'slices'$"),
-        ({"instruction": str(I), "stream_k": {"workers": 2, "rows": 4}}, r"^the record of stream-K lacks 'c"),
+        ({}, r"^the JSON record of a way of summation has no attribute 'instruction'$"),
+        ({"instruction": str(I), "slices": 2}, r"^the JSON record of a way .* has the unknown attribute 'slices'$"),
+        ({"instruction": str(I), "stream_k": {"workers": 2, "rows": 4}}, r"^the JSON record of stream-K has no .*'c"),
     ):
         with pytest.raises(OperandError, match=message):
             Way.of_record(record)

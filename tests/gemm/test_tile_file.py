@@ -159,7 +159,7 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path, rng: Random) -> None:
     for words, error, message in (
         ({**tile, "selecter": 1}, OperandError, r"^'selecter' is no argument of mma; did you mean selector\?$"),
         ({**tile, "a": [1, 2]}, OperandError, r"^a must be an array of numpy or a tensor of PyTorch, not list$"),
-        ({**tile, "selector": object()}, OperandError, r"^selector must be a number or a word, not object$"),
+        ({**tile, "selector": object()}, OperandError, r"^selector must be a number or a string, not object$"),
         ({**tile_of(NVFP4, rng), "scale_a": tile["e"]}, OperandError, r"^scale_a must be a tuple \(registers, byte id"),
         ({**tile, "e": np.stack([tile["e"]] * 2), "c": tile["c"][None].repeat(3, 0)}, OperandError, "do not broadcast"),
         ({**tile, "instruction": "mma.what"}, InstructionError, "mma"),

@@ -146,7 +146,7 @@ def test_failing_kernels_and_invalid_records(files: Files, tmp_path: Path, capsy
     output = capsys.readouterr().out
     assert output.startswith("0 of 1 row equal to the model\n")
     assert output.endswith("not run (cuModuleLoadData: no)\n")
-    with pytest.raises(module.RecordError, match=r"compute capability 9\.0; these kernels need 10\.0"):
+    with pytest.raises(module.RecordError, match=r"compute capability 9\.0; the kernels to record need 10\.0"):
         module.record(module.PACK, Device(None, capability="9.0"))
     results = module.record(module.PACK, Device("golden"))
     for change, message in (
