@@ -15,7 +15,7 @@ class CudaBackend:
     """Back end that executes instructions on the GPU. See :class:`sptc.api.backends.Backend`."""
 
     def make_ready(self, arch: str) -> None:
-        """Do nothing: GPU kernels load fast, and a process that forks workers must not use the GPU."""
+        """Load nothing in advance: GPU kernels load fast, and a process that forks workers must not use the GPU."""
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         """Compute D on the GPU, with one instruction for each tile and each step along K."""

@@ -198,7 +198,7 @@ def tcgen05_mma(
 
 
 def tensor_image(opcode: Opcode, tmem: object) -> NDArray[np.uint32]:
-    """Check and return an image of tensor memory. For a CTA pair, move the axis of both CTAs behind the batch axes."""
+    """Check and return an image of tensor memory. For a CTA pair, move the CTA axis behind the batch axes."""
     ctas = () if opcode.cta_group == 1 else (2,)
     is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
     if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(ctas)] != ctas:
@@ -208,7 +208,7 @@ def tensor_image(opcode: Opcode, tmem: object) -> NDArray[np.uint32]:
 
 
 def shared_image(opcode: Opcode, placement: Placement, smem: object) -> NDArray[np.uint8]:
-    """Check and return an image of shared memory. For a CTA pair, move the axis of both CTAs behind the batch axes."""
+    """Check and return an image of shared memory. For a CTA pair, move the CTA axis behind the batch axes."""
     ctas = () if opcode.cta_group == 1 else (2,)
     shared = {name: where for name, where in (("a", placement.a), ("b", placement.b)) if isinstance(where, SharedMap)}
     image = check_image(smem, str(opcode), shared)

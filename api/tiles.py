@@ -67,7 +67,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
         return np.pad(part[0], (below, none)).reshape(down, m, -1)
 
     def each_tile(part: NDArray, axis: int) -> NDArray:
-        """Repeat each part of A (or B) for all tiles of D that use it: the tiles in one row (or column) of tiles."""
+        """Repeat the tiles of A (or B) for all tiles of D in the same row (or column) of tiles."""
         whole = np.broadcast_to(np.expand_dims(part, axis), (*tiles, *part.shape[1:]))
         return whole.reshape(-1, *part.shape[1:])
 
@@ -88,7 +88,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
         arrays["b"] = each_tile(to_registers(b, b_fragment(instruction)), 0)
     else:
         packed = to_shared_memory(instruction, {"b": b.swapaxes(1, 2)}, "none")
-        arrays["b"], descriptors = each_tile(packed["smem"], 0), (0, packed["b"])  # 0: A is in registers
+        arrays["b"], descriptors = each_tile(packed["smem"], 0), (0, packed["b"])  # descriptor 0: A is in registers
     product = execute(instruction, arch, HeldOperands(arrays, Immediates(), descriptors))
     codes = product.d.reshape(*tiles, m, n).swapaxes(1, 2)
     return replace(product, d=codes.reshape(1, down * m, across * n)[:, :rows, :columns])

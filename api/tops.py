@@ -73,7 +73,7 @@ _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
 
 
 def _flags(instruction: Instruction, operands: HeldOperands, illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
-    """Return a record for each panel (8 columns of B) from flags of undefined nibbles, shape (cases, panels, m, 16)."""
+    """Return the metadata flags of each panel (8 columns of B). `illegal` has the shape (cases, panels, m, 16)."""
     if not instruction.rule:
         return ()
     nibbles = unpack_nibbles(operands.arrays["e"], instruction, operands.immediates.sparsity_selector)

@@ -63,7 +63,7 @@ def fused_step(
     e_max = np.maximum(c_exponents, np.int32(numerics.zero_exponent))
     np.maximum(e_max, largest + scale_exponents, out=e_max, where=has_product)
 
-    # Exact products in units of the last bit kept, 2**(e_max - F)
+    # Exact products in units of the last bit kept, 2**(e_max - F), where F is the number of alignment bits
     shift = np.int32(numerics.alignment_bits) - e_max
     aligned = np.multiply(a.values, b.values, out=b.values)  # overwrite b.values: a new array would exceed the cache
     negative = aligned < 0 if numerics.alignment is Alignment.DOWN else None

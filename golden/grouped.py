@@ -54,7 +54,7 @@ def grouped_step(
         late = np.where(participates, largest, c_exponents).max(axis=0) > c_exponents
     np.maximum(e_max, c_exponents, out=e_max, where=~late)
 
-    # Exact scaled sums of products, in units of the last bit kept, 2**(e_max - F)
+    # Exact scaled sums of products in units of the last bit kept, 2**(e_max - F), with F alignment bits
     shift = np.int32(numerics.alignment_bits) - e_max
     aligned = products.sum(axis=1) * significands  # Each sum of products is a multiple of 1/4 up to 576: exact in f32.
     aligned *= power_of_two(exponents + shift, WIDE.value)

@@ -17,7 +17,7 @@ _DROPPED_E8M13_BITS = np.uint32((1 << 10) - 1)
 def round_terms(
     aligned: NDArray, alignment: Alignment, dtype: type[np.generic], negative: NDArray[np.bool_] | None = None
 ) -> NDArray:
-    """Round aligned terms or accumulators, in units of the last bit kept, ``2**(e_max - F)``, to integers.
+    """Round aligned terms or accumulators, in units of ``2**(e_max - F)`` with F alignment bits, to integers.
 
     The numpy type of the result, int32 or float64, must hold the integers. Rounding down needs the mask `negative` of
     negative terms if a term may have underflowed to zero.

@@ -26,8 +26,8 @@ class Trace:
     c_exponents: NDArray[np.int32]
     #: Largest exponent (e_max) of the terms, accumulator and lower bound e_zero. All terms are aligned to e_max.
     e_max: NDArray[np.int32]
-    #: Terms, shape (terms, ...), and accumulator in units of the last bit kept, 2**(e_max - F), before truncation.
-    #: Exact, except that :data:`~sptc.golden.decode.NARROW` terms below 2**-126 of a unit may be inexact or zero.
+    #: Terms, shape (terms, ...), and accumulator before truncation, in units of 2**(e_max - F) with F alignment bits.
+    #: The values are exact, except that terms of type f32 that are below 2**-126 units may be inexact or zero.
     aligned: NDArray
     c_aligned: NDArray[np.float64]
     #: Terms (int32 or float) and accumulator as integers in units of the last bit kept, truncated toward zero or
@@ -61,4 +61,4 @@ class Step:
     #: (products, rows, 1) and (products, rows, n).
     a: NDArray
     b: NDArray
-    trace: Trace | None  #: Trace of the step, or None for integers, which are not aligned
+    trace: Trace | None  #: Trace of the step, or None for integer instructions, which align no terms

@@ -42,7 +42,7 @@ def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: i
             raise not_modelled(ins, f"the qualifier '.{word}' is not supported")
     size = size_of(ins.words[-1])
     if registers != count or size > 8:
-        raise not_modelled(ins, "the instruction has a wrong number of registers, or elements of more than 64 bits")
+        raise not_modelled(ins, f"an operand has {registers} elements of {8 * size} bits, not {count} of up to 64 bits")
     octets = size * count
     return machine.places(address, space_of(ins), ins, octets), octets, min(octets, 16)
 

@@ -129,12 +129,12 @@ def barrier_step(machine: Machine, ins: Instruction) -> Step:
     def arrive(mask: Mask) -> None:
         at, arrivals = objects(mask), 1 if "expect_tx" in words else counts(mask)
         if state.exceeds(at, arrivals) and len(warps := machine.warps(mask)) > 1:
-            for warp in warps:  # after a warp has arrived, the next warp can arrive in the next phase
+            for warp in warps:  # warps arrive one by one, as an arrival can complete the phase of the mbarrier
                 arrive(warp)
             return
         if machine.checker:
             machine.checker.arrive([("mbarrier", place) for place in at.tolist()], machine.active(mask))
-        if write:  # the state token is the parity of the phase in which the thread arrived
+        if write:  # the state that mbarrier.arrive returns is the parity of the phase of the arrival
             state.require(at, ins)
             tokens = np.zeros(machine.count, np.uint64)
             tokens[machine.active(mask)] = state.phase[at].astype(np.uint64)

@@ -28,7 +28,7 @@ __all__ = ["Box", "any_copy_step", "map_step"]
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
 _WORD = 4
-#: Words that opcodes of bulk copies may have. Of tensor copies, only the mode ``.tile`` is modelled.
+#: Parts that the opcode of a bulk copy may have between its dots. The only modelled mode of tensor copies is ``.tile``.
 _KNOWN = {
     *("cp", "reduce", "async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "tile", "bulk_group", "noftz"),
     *("global", "shared::cta", "shared::cluster", "multicast::cluster", "mbarrier::complete_tx::bytes"),
@@ -53,12 +53,12 @@ class Box:
     def from_map(cls, tile: MapRecord, corner: list[int]) -> "Box":
         """Return the box of a tensor map. The first element of the box has the coordinates `corner`."""
         piece, offsets, inside = tile.pieces(corner)
-        fill = 0x7FF7 if tile.fill == "nan" else 0  # value measured on an H200 with f16, bf16, f32 and f64
+        fill = 0x7FF7 if tile.fill == "nan" else 0  # NaN fill, measured on an H200 with f16, bf16, f32 and f64
         offsets = offsets + (tile.address - GLOBAL_BASE)
         return cls(tile.box_bytes, tile.element, piece, offsets, inside, tile.swizzle, fill)
 
     def has_reduction(self, operation: str) -> bool:
-        """Return whether PTX has this reduction of the elements. Integers also count as bits (``u32`` as ``b32``)."""
+        """Return whether PTX can reduce elements by `operation`. Integers also count as bits, ``u32`` as ``b32``."""
         bits = f"b{self.element[1:]}" if self.element[0] in "us" else self.element
         return is_reduction(operation, self.element) or is_reduction(operation, bits)
 
@@ -201,7 +201,7 @@ def _check_tile(machine: Machine, ins: Instruction, place: int, octets: int, thr
     for what, number, unit in (("address in shared memory", start, alignment), ("size", octets, 16)):
         if number % unit:
             raise machine.fault(ins, f"the {what} is not a multiple of {unit} bytes", thread)
-    if machine.launch.cluster_size > 1:  # the bytes may lie in another CTA of the cluster
+    if machine.launch.cluster_size > 1:  # the destination may be in another CTA of the cluster
         start = place % machine.shared_bytes
     if not 0 <= start <= machine.shared_bytes - octets:
         raise machine.fault(ins, f"a copy of {octets} bytes is not inside shared memory", thread)

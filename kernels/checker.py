@@ -57,12 +57,12 @@ class Checker:
         #: Warp (or proxy), time and line of each access, indexed by the access number. Number 0 means no access.
         self.accesses = np.full((3, _FIRST_ACCESSES), _NOBODY, np.int32)
         self.count = 1
-        #: For writes and for reads: number of the access up to which all warps have seen all accesses of this kind.
-        #: Only later accesses must be checked.
+        #: Key: ``wrote`` or ``read``. Value: number of the access up to which all warps have seen all writes or all
+        #: reads by threads. Only accesses with larger numbers must be checked.
         self.settled = {"wrote": 0, "read": 0}
         self.number_of_warp = np.arange(machine.count // WARP, dtype=np.uint32)
-        #: For reads and for writes, for each word of shared memory: number of unfinished copies or multiplications that
-        #: may still access the word in this way, and line of the latest of them.
+        #: Key: ``read`` or ``write``. Value, for each word of shared memory: number of unfinished copies and
+        #: multiplications that may still read or write the word, and line of the latest such copy or multiplication.
         self.in_flight = {name: views(np.zeros(words, np.uint16)) for name in ("read", "write")}
         self.in_flight_line = {name: views(np.zeros(words, np.uint32)) for name in ("read", "write")}
         #: Number of cells (of 1, 2 or 4 words) that unfinished work may still read, and number that it may still write.
@@ -81,7 +81,7 @@ class Checker:
     def _of_threads(
         self, mask: Mask, at: NDArray[np.int64], octets: int
     ) -> tuple[int, NDArray[np.int64], NDArray[np.intp]]:
-        """Return the words per cell, the cells of shared memory that threads access, and the thread of each access."""
+        """Return words per cell, indices of the accessed cells of shared memory, and the thread of each access."""
         threads, every = self.machine.active(mask), self.machine.every(at)
         count, cells = cells_of(every if mask is None else every[threads], octets)
         return count, cells, threads if len(cells) == len(threads) else threads.repeat(len(cells) // len(threads))
@@ -112,7 +112,7 @@ class Checker:
         self.accesses[:, : len(kept)], self.count = self.accesses[:, kept], len(kept)
 
     def _note(self, ins: Instruction, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray) -> None:
-        """Record that threads wrote or read one cell each of shared memory. `verb` is ``"wrote"`` or ``"read"``."""
+        """Record that each thread wrote or read (`verb`) one cell, a group of `count` words of shared memory."""
         own = np.arange(self.warps)
         first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
         last = self.last[verb][count]
@@ -238,7 +238,7 @@ class Checker:
         self.flying[access] -= len(cells)
 
     def _not_in_flight(self, ins: Instruction, count: int, cells: NDArray[np.int64], access: str) -> None:
-        """Report accesses to cells of shared memory that unfinished asynchronous work may still read or write."""
+        """Report accesses to words of shared memory that unfinished asynchronous work may still read or write."""
         if not self.flying[access]:
             return
         busy = self.in_flight[access][count].take(cells)

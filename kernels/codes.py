@@ -52,7 +52,7 @@ def converted_nan(codes: NDArray, source: str, to: str) -> NDArray[np.uint64]:
     wide = codes.astype(np.uint64)
     payload = wide & np.uint64((1 << low) - 1)
     payload = payload << np.uint64(to_low - low) if to_low > low else payload >> np.uint64(low - to_low)
-    quiet = np.uint64((1 << to_width - 1) - (1 << to_low - 1))  # all bits of the exponent, and the quiet bit
+    quiet = np.uint64((1 << to_width - 1) - (1 << to_low - 1))  # mask of the exponent and the quiet bit of a NaN
     return wide >> np.uint64(width - 1) << np.uint64(to_width - 1) | quiet | payload
 
 

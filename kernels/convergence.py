@@ -16,7 +16,7 @@ from .program import Instruction
 
 __all__ = ["Convergence"]
 
-#: For each first word of an opcode with a member mask: index of the operand that is the member mask.
+#: Key: first part of the opcode of an instruction with a member mask. Value: index of the operand with this mask.
 _MEMBER_MASKS = {"shfl": 4, "vote": 2, "redux": 2, "elect": 1, "bar": 0}
 
 
@@ -27,7 +27,7 @@ class _Meeting:
     group: int  #: Number of threads that wait for each other: those of a warp or of a warpgroup
     members: Reader | None  #: Function that reads the member masks, or None if all threads of the group are members
     guard: Reader | None  #: Function that reads the guard predicate, or None without a guard
-    is_barrier: bool  #: Whether the instruction is ``bar.warp.sync``, which threads may execute at different places
+    is_barrier: bool  #: Whether the instruction is ``bar.warp.sync``, which threads may execute at different lines
 
 
 class Convergence:
@@ -53,7 +53,7 @@ class Convergence:
         return place in self._meetings
 
     def add(self, place: int, ins: Instruction) -> None:
-        """Add the instruction at index `place` if its opcode has the qualifier ``.sync``."""
+        """Record that threads meet at the instruction at index `place` if its opcode has the qualifier ``.sync``."""
         words, machine = ins.words, self.machine
         if "sync" not in words:
             return

@@ -152,7 +152,7 @@ def _nan_conversion(to: str, source: str, mode: str, *, ftz: bool) -> Callable[[
         return lambda codes: codes.astype(np.uint64) & np.uint64(0xFFFFE000)
     if "f64" not in (to, source) or not {to, source} <= {"f16", "f32", "f64"}:
         return None
-    if ftz and source == "f32":  # the operand first becomes the canonical NaN of f32
+    if ftz and source == "f32":  # with .ftz, a NaN of f32 becomes canonical before the conversion
         return lambda codes: converted_nan(np.full_like(codes, 0x7FFFFFFF), source, to)
     return lambda codes: converted_nan(codes, source, to)
 

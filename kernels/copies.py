@@ -17,7 +17,7 @@ from .program import Address, Immediate, Instruction, Negated, Operand, Register
 __all__ = ["ThreadGroups", "copy_step", "group_step"]
 
 
-#: Words that opcodes of non-bulk copies may have.
+#: Parts that the opcode of a non-bulk ``cp.async`` may have between its dots.
 _KNOWN = {
     *("cp", "async", "ca", "cg", "shared", "shared::cta", "global"),
     *("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"),
@@ -63,7 +63,7 @@ class ThreadGroups:
         self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
 
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
-        """Complete all committed groups of the threads except the last `left`; if not `closed`, complete all work."""
+        """Complete the committed groups of the threads except the last `left`, or all work if `closed` is False."""
         last = self.open - left - 1 if closed else self.open
         due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):
@@ -99,7 +99,7 @@ def group_step(ins: Instruction, groups: ThreadGroups) -> Step | None:
         return None
     (left,) = ins.operands
     if not isinstance(left, Immediate):
-        raise not_modelled(ins, "the number of groups must be a constant")
+        raise not_modelled(ins, "the number of groups that may stay pending must be a constant")
     number = left.value
     return lambda mask: groups.wait(mask, number)
 
@@ -115,7 +115,7 @@ def copy_step(machine: Machine, ins: Instruction) -> Step:
     if not isinstance(size, Immediate) or size.value not in (4, 8, 16):
         raise not_modelled(ins)
     octets = size.value
-    # The size may be followed by the number of bytes to read and, with `.L2::cache_hint`, by a cache policy.
+    # After the size, cp.async may have the number of bytes to read and, with `.L2::cache_hint`, a cache policy.
     hint = "L2::cache_hint" in ins.opcode
     lengths = [operand for operand in rest if not isinstance(operand, Address)][: len(rest) - hint]
     read_length = _length_reader(machine, lengths[0], octets) if lengths else None

@@ -48,7 +48,7 @@ def _texts(ins: Instruction, writers: Writers) -> list[str]:
             bits, whole = _constant(ins.operands[3 + opcode.sparse], writers, _MOST_STEPS)
             if whole:
                 texts.append(f"instruction: {decode_instruction_descriptor(opcode, bits).instruction}")
-    except (ValueError, IndexError):  # the summary reports that this instruction is not modelled
+    except (ValueError, IndexError):  # the summary lists an invalid instruction as not modelled
         pass
     return texts
 
@@ -63,7 +63,7 @@ def _constant(operand: Operand, writers: Writers, steps: int) -> tuple[int, bool
     (ins,) = by
     sources = ins.operands[-1].items if isinstance(ins.operands[-1], Vector) else ins.operands[1:]
     parts = [_constant(source, writers, steps - 1) for source in sources]
-    if ins.words[0] == "add":  # The addition advances the start address, so the address is not constant.
+    if ins.words[0] == "add":  # `add` advances the start address of a descriptor, so the address is not constant.
         return parts[0][0], False
     if ins.words[0] not in ("mov", "or"):
         return 0, False

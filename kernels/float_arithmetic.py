@@ -18,7 +18,7 @@ __all__ = ["approximate_step", "canonical_function", "float_step", "half_functio
 
 
 def canonical_function(function: Function, *, ftz: bool) -> Function:
-    """Return a function whose NaN results are canonical. If `ftz` is set, subnormal numbers are flushed to zero."""
+    """Wrap a function: its NaN results become canonical, and `ftz` flushes subnormal operands and results to zero."""
     if not ftz:
         return lambda *values: canonical(function(*values))
     return lambda *values: canonical(flushed(function(*(flushed(value) for value in values))))
@@ -107,7 +107,7 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _keeping_nan(name: str, compute: Function) -> Function:
-    """Return a function of f64 whose NaN results have the bits that an H200 gives them."""
+    """Wrap an f64 operation so that its NaN results have the same bits as on an H200."""
     if name == "div":
         return lambda a, b: first_nan(compute(a, b), *np.broadcast_arrays(a, b))
     return lambda *values: first_nan(compute(*values), *np.broadcast_arrays(*values)[::-1])

@@ -38,7 +38,7 @@ _MOST_CTAS = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 class TensorMap:
     """A tensor map over an array whose last axis is the innermost, passed as a kernel parameter of 128 bytes."""
 
-    #: Array in global memory. The same array may also be passed as a pointer.
+    #: Array in global memory that the tensor map describes. The array may also be passed as a pointer.
     array: NDArray
     #: Size of the box that one copy moves, in elements along each axis of the tensor.
     box: tuple[int, ...]
@@ -92,7 +92,7 @@ class KernelRun:
         for argument, content in self.buffers:
             if argument is array:
                 return content
-        raise KernelError("this array is not an argument of the launch")
+        raise KernelError("the array passed to KernelRun.after was not an argument of the launch")
 
 
 def run_kernel(

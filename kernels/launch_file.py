@@ -22,7 +22,7 @@ _KEYS = _PARAMETERS | {"arrays", "arguments"}
 _MAP_KEYS = {"swizzle", "fill", "shape", "strides"}
 _ARRAY_KEYS = ({"file"}, {"file", "tensor"}, {"zeros", "shape"})
 _MOST_AXES = 32
-_COPIES = 2  # number of times that a launch stores an array: for the caller, and in global memory
+_COPIES = 2  # a launch holds two copies of each array: for the caller, and in global memory
 
 
 @dataclass(frozen=True)

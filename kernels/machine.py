@@ -53,7 +53,7 @@ _AXES = "xyz"
 _WINDOWS = (
     ("global", GLOBAL_BASE), ("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)
 )  # fmt: skip
-#: State spaces with one memory. If an opcode names one of these, the address windows need not be searched.
+#: State spaces that an opcode can name. If the opcode names none, the address determines the state space.
 _ONE_WINDOW = ("global", "shared", "local", "param")
 #: Alignment of each CTA's shared memory in bytes. It is the size of the largest swizzle pattern, so that the low
 #: address bits are the same in every CTA.
@@ -69,7 +69,7 @@ class Finding:
 
     kind: str
     line: int  #: Line number in the PTX text, from 1.
-    rule: str  #: Section of the PTX ISA that states the rule for this operation.
+    rule: str  #: Section of the PTX ISA that states the rule that the operation violates.
     text: str
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class _Base:
     def __init__(self, values: NDArray) -> None:
         self.values, self.at = values, values.astype(np.int64)
         self.low, self.high, self.bits = int(values.min()), int(values.max()), int(np.bitwise_or.reduce(values))
-        #: For each state space, by name: the values as offsets in the array that holds the memory of all threads.
+        #: Key: name of a state space. Value: address base of each thread, as an offset in the array of this memory.
         self.places: dict[str, NDArray[np.int64]] = {}
 
 
@@ -206,7 +206,7 @@ class Machine:
     # Methods that read and write registers
 
     def reader(self, operand: Operand, type_: str) -> Reader:
-        """Return a function that reads an operand as a type. It returns one element if all threads have one value."""
+        """Return a function that reads an operand as a PTX type: a value per thread, or one value for all threads."""
         registers, dtype = self.registers, numpy_type(type_)
         if isinstance(operand, Register):
             number = self.numbers[operand.name]
@@ -288,7 +288,7 @@ class Machine:
         return result.reshape(*lead[:1], number_of_groups, *lead[1:], group, count)
 
     def spread(self, numbers: Sequence[int] | NDArray, values: NDArray, groups: NDArray | None, group: int) -> None:
-        """Write values, in the shape that :meth:`stacked` returns, to registers of all groups or of `groups`."""
+        """Write values, in the shape that :meth:`stacked` returns, to registers of all or the given thread groups."""
         numbers = np.asarray(numbers)
         if numbers.ndim > 1:
             values = np.moveaxis(values, 1, -3)
@@ -302,7 +302,7 @@ class Machine:
                 self.registers[number] = whole.reshape(-1)
 
     def whole_groups(self, mask: Mask, group: int, ins: Instruction) -> NDArray[np.intp] | None:
-        """Return the groups of threads in a mask, or None for all groups.
+        """Return the indices of the groups of threads (such as warps) in a mask, or None for all groups.
 
         Raise an error if the mask splits a group, or the last group of a CTA is not complete.
         """
@@ -327,7 +327,7 @@ class Machine:
         of their memory; size 0 means that nothing is checked. `ins` is used in messages.
         """
         if not isinstance(operand, Address):
-            raise not_modelled(ins, "an operand must be an address")
+            raise not_modelled(ins, "the memory operand must be an address in brackets")
         key = operand.base
         wide = isinstance(key, Symbol) or (isinstance(key, Register) and size_of(key.type) == 8)
         read, offset, line = self.reader(key, "u64" if wide else "u32"), operand.offset, ins.line

@@ -28,7 +28,7 @@ _FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 
 
 def views(array: NDArray) -> dict[int, NDArray]:
-    """Return views of an array, each as cells of up to 16 bytes. Key: number of the array's elements per cell."""
+    """Return views of an array with wider elements of up to 16 bytes. Key: array elements per element of the view."""
     types = UNSIGNED | {16: np.dtype(np.complex128)}
     return {size // array.itemsize: array.view(dtype) for size, dtype in types.items() if size >= array.itemsize}
 

@@ -34,7 +34,7 @@ def parsed(ins: Instruction, arch: str | None = None) -> TensorInstruction:
 def constant_number(operand: Operand, ins: Instruction) -> int:
     """Return the value of an operand that must be a constant."""
     if not isinstance(operand, Immediate):
-        raise not_modelled(ins, "an operand of the instruction must be a constant")
+        raise not_modelled(ins, "the sparsity selector, scale ids and immediate operands must be constants")
     return operand.value
 
 
@@ -108,7 +108,7 @@ def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], t
 
 
 def mma_step(machine: Machine, ins: Instruction) -> Step:
-    """Return a function that executes an ``mma`` with a guard. `mma_steps` executes each ``mma`` without a guard."""
+    """Return a function that executes an ``mma`` with a guard predicate; `mma_steps` executes each other ``mma``."""
     one = _multiplication(machine, ins)
     return _run_step(machine, [(ins, one)]) if ins.guard else _nothing
 
@@ -159,7 +159,7 @@ _Grid = list[list[_Chain]]
 
 
 def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
-    """Arrange ``mma`` chains in grids: a row shares A, and a column shares B. Return a list of grids for each shape."""
+    """Arrange chains of ``mma`` in grids with the same A per row and B per column. Return a list of grids per shape."""
     chains: dict[Numbers, _Chain] = {}
     for one in run:
         chains[one.d] = [*chains.pop(one.c, ()), one]
@@ -179,7 +179,7 @@ def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
 
 
 class _Product:
-    """Register indices of ``mma`` grids of one shape. Axes: grids, rows or columns, steps of a chain, registers."""
+    """Register indices of grids of ``mma`` chains. Axes: grids, rows or columns, steps of a chain, registers."""
 
     def __init__(self, machine: Machine, grids: list[_Grid]) -> None:
         self.machine = machine
@@ -192,7 +192,7 @@ class _Product:
         self.numbers = {name: array for name, array in numbers.items() if array.size}
 
     def operands(self, groups: NDArray[np.intp] | None) -> dict[str, NDArray[np.uint32]]:
-        """Return the operands of the grids as arguments of `mma_tiles`. The grids of all warps form one batch."""
+        """Return the operands of ``mma`` chains as arguments of `mma_tiles`. The chains of all warps form one batch."""
         values = {}
         for name, numbers in self.numbers.items():
             stacked = self.machine.stacked(numbers, WARP, groups)
@@ -201,12 +201,12 @@ class _Product:
         return values
 
     def write(self, values: NDArray[np.uint32], groups: NDArray[np.intp] | None) -> None:
-        """Write the results of all grids to registers."""
+        """Write the results of all ``mma`` chains to registers."""
         self.machine.spread(self.d, values.reshape(len(self.d), -1, *values.shape[1:]), groups, WARP)
 
 
 def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication]]) -> Step:
-    """Return a function that executes consecutive ``mma``. It calls the back end once for all grids of one shape.
+    """Return a function that executes consecutive ``mma``. It calls the back end once per shape of grid.
 
     If metadata is undefined, each ``mma`` is executed alone, so that the report names its line.
     """

@@ -73,7 +73,7 @@ _STORED = re.compile(
     r"(?:\.align\s+(?P<align>\d+)\s+)?(?:\.v(?P<vector>[248])\s+)?\.(?P<type>\w+)\s+(?P<name>[%$\w]+)\s*"
     r"(?:\[(?P<count>\w*)\])?\s*;?$"
 )
-#: Text that the parser skips: spaces, and those directives of a module that end with their line.
+#: Text that the parser skips: spaces, and lines that begin with .version, .target, .address_size or .file.
 _BLANK = re.compile(r"(?:\s+|\.(?:version|target|address_size|file)\b[^\n]*)+")
 
 
@@ -113,7 +113,7 @@ class _Module:
             depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(match[0], 0)
             if not depth:
                 return match.start()
-        raise self.refuse(place, "the text ends before this bracket is closed")
+        raise self.refuse(place, "an opening bracket has no closing bracket")
 
     def entries(self) -> dict[str, Kernel]:
         found: dict[str, Kernel] = {}
@@ -166,7 +166,7 @@ class _Module:
         if not declared:
             raise self.refuse(place, f"'{text[:60]}' is not a declaration")
         if ".extern" in text:
-            return end  # an instruction that uses the variable is then reported as not modelled
+            return end  # any instruction that uses an .extern variable is reported as not modelled
         try:
             self.variables[declared["name"]] = _initial_content(declared)
         except KernelError as error:
@@ -201,7 +201,7 @@ def _initial_content(declared: re.Match[str]) -> bytes:
         sides.append(vector)
     _check_size("global or constant", prod(sides) * size_of(type_))
     values = np.zeros(prod(sides), numpy_type(type_))
-    place, rows = 0, list[int]()  # index of the next value; index after each row whose brace is open
+    place, rows = 0, list[int]()  # index of the next value; for each open brace, index at which its row ends
     for item in re.findall(r"[{}]|[^{},\s]+", initial):
         if item == "{":
             rows.append(place + prod(sides[len(rows) :]))

@@ -62,7 +62,7 @@ def apply_in_turn(
     """Combine a value in memory with the operand of one thread after another. Return the old value for each thread."""
     before = np.empty(len(elements), memory.dtype)
     left = np.arange(len(elements))
-    while left.size:  # each pass serves the first remaining thread of each address
+    while left.size:  # each pass executes one thread per address, in order of threads
         _, first = np.unique(elements[left], return_index=True)
         chosen = left[first]
         before[chosen] = memory[elements[chosen]]

@@ -31,16 +31,16 @@ _BUILDERS: dict[str, Builder] = {
     **ARITHMETIC, **ACCESS, **WARPS, "cvt": conversion_step, "cp": any_copy_step, "tensormap": map_step,
     "mbarrier": barrier_step, "mma": mma_step, "wgmma": wgmma_step, "tcgen05": tcgen05_step,
 }  # fmt: skip
-#: A round runs the threads at one program counter. Once in this number of rounds, the threads that have waited longest
-#: run first, and asynchronous work is executed, so that spinning threads cannot block other threads.
+#: Number of rounds (runs of the threads at one program counter) after which the threads that have waited longest run
+#: first, and asynchronous work is executed, so that spinning threads cannot block other threads.
 _FAIR_ROUNDS = 1024
-#: Once in this number of rounds, waits for an ``mbarrier`` return false, so that spinning threads cannot block the
-#: threads that wait.
+#: Number of scheduler rounds after which waits for an ``mbarrier`` return false, so that spinning threads cannot block
+#: the waiting threads.
 _SPIN_ROUNDS = 64 * _FAIR_ROUNDS
-#: Maximum number of times that waits for an ``mbarrier`` return false without an effect on any barrier or program
-#: counter. A launch that needs more, or in which no register changes either, is a deadlock.
+#: Maximum number of times that ``mbarrier`` waits return false while no barrier and no program counter changes. Beyond
+#: this number, or if also no register changes, the launch has a deadlock.
 _FUTILE_WAITS = 1 << 14
-#: Maximum number of problems that one message lists.
+#: Maximum number of instructions that are not modelled, or of unfinished barriers, that one error message lists.
 _NAMED = 20
 
 
@@ -83,11 +83,11 @@ class Program:
         self.failures: dict[int, Step] = {}
         self.guards: dict[int, Reader] = {}
         self.asynchronous = wgmma_registers(machine)
-        #: Blocks: lists of functions that execute consecutive instructions without a branch, a wait or a label, by the
-        #: index of the first instruction. Blocks of the first dictionary also end before an instruction ``.sync``;
-        #: whole warps or warpgroups execute blocks of the second dictionary.
+        #: Key: index of the first instruction of a block without branch, wait or inner label. Value: functions that
+        #: execute the block. Whole warps or warpgroups use the second dictionary. All other sets of threads use the
+        #: first dictionary, whose blocks also end before an instruction ``.sync``.
         self.blocks: tuple[dict[int, list[Step]], dict[int, list[Step]]] = ({}, {})
-        #: Number of executions of each block in the two dictionaries.
+        #: Number of executions of each block of instructions, by the index of its first instruction, as in `blocks`.
         self.block_runs: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
         #: A sentence for each instruction that this model does not implement.
         self.problems: list[str] = []
@@ -97,7 +97,7 @@ class Program:
             except KernelError as error:
                 text = str(error)
                 self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
-            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # operands of a wrong kind
+            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # raised for invalid operands
                 self.problems.append(f"line {ins.line}: {ins.opcode}: the operands do not fit the instruction")
         if not self.problems:
             self.steps |= mma_steps(machine, self.joins)
@@ -161,7 +161,7 @@ class Program:
                 machine.completed = False
             ready = ctas.alive & ~self.asleep & ~ctas.waiting & ~self.convergence.waiting
             if not ready.any():
-                if machine.queue:  # no thread can continue until the work in the queue is done
+                if machine.queue:  # no thread can continue before the queued asynchronous work is done
                     for _ in range(len(machine.queue)):
                         machine.queue.popleft()()
                     continue

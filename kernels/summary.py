@@ -36,7 +36,7 @@ class KernelSummary:
     parameters: tuple[tuple[str, str, int], ...]
     #: CTA size that the kernel requires, in threads along each axis. Empty if the kernel requires none.
     block: tuple[int, ...]
-    #: For each topic: opcodes, or descriptors that constants determine, each with the lines in which it occurs.
+    #: Key: topic such as ``copies``. Value: opcodes (or constant descriptors), each with the lines where it occurs.
     opcodes: dict[str, dict[str, tuple[int, ...]]]
     #: One sentence, with the line number, for each instruction that this model does not implement.
     unmodelled: tuple[str, ...]

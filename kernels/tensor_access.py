@@ -112,7 +112,7 @@ def _access(
     count = next((int(word[1:]) for word in ins.words if word[0] == "x" and word[1:].isdigit()), 0)
     further = [item.value for item in split if isinstance(item, Immediate)]
     if shape is None or not isinstance(operand, Address) or len(further) != (shape == "16x32bx2"):
-        raise not_modelled(ins, "the shape is unknown, or the operands do not fit the shape")
+        raise not_modelled(ins, f"valid shapes are {', '.join(_REGISTERS)}; only 16x32bx2 takes an immediate offset")
     if registers != count * _REGISTERS[shape]:
         raise not_modelled(ins, f"the instruction has {registers} registers instead of {count * _REGISTERS[shape]}")
     read, offset = machine.reader(operand.base, "u32"), operand.offset

@@ -143,7 +143,7 @@ class MapRecord:
             return None
         rank += 1
         if element not in _ELEMENTS or interleave or swizzle >= len(SWIZZLES) or fill >= len(FILLS):
-            raise KernelError("a tensor map has an element type, interleave, swizzle or fill that is not modelled")
+            raise KernelError(f"a tensor map with codes {element=}, {interleave=}, {swizzle=}, {fill=} is not modelled")
         if any(step != 1 for step in steps[:rank]):
             raise KernelError("a tensor map has element strides other than 1, which is not modelled")
         return cls(

@@ -34,8 +34,8 @@ class Compilation:
     block: tuple[int, int, int]
     #: Size of dynamic shared memory in bytes.
     shared: int
-    #: Arguments of the kernel: a number, the name of a parameter of the function, or a tensor map whose array is such a
-    #: name.
+    #: Arguments of the kernel. Each is a number, the name of a parameter of the function, or a tensor map whose field
+    #: `array` is the name of a parameter.
     arguments: tuple[Any, ...]
 
 
@@ -177,7 +177,7 @@ def _last_line(error: Exception) -> str:
 
 
 def _packed_calls(tvm: Any, module: Any) -> list[Any]:
-    """Return the packed calls (calls by name) in host code, among them kernel launches and tensor map encodings."""
+    """Return TVM's packed calls (calls by name) in host code, such as kernel launches and tensor map encodings."""
     calls: list[Any] = []
 
     def visit(node: Any) -> None:
@@ -218,6 +218,6 @@ def _map(operands: list[Any], tvm: Any, sizes: Mapping[str, int]) -> TensorMap:
     if _number(operands[0], tvm, sizes) > _LAST_TYPE:
         raise KernelError("a tensor map has an element type that flushes or rounds numbers, which is not modelled")
     if interleave or swizzle >= len(SWIZZLES) or fill >= len(FILLS) or any(step != 1 for step in steps):
-        raise KernelError("a tensor map has an interleave, swizzle, fill or element strides that are not modelled")
+        raise KernelError(f"a tensor map is not modelled: {interleave=}, {swizzle=}, {fill=}, element strides {steps}")
     name: Any = str(operands[2].name)
     return TensorMap(name, box, SWIZZLES[swizzle], FILLS[fill], shape=shape, strides=strides)

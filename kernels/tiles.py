@@ -60,8 +60,8 @@ class CopiedTiles:
         self.origin = np.zeros(words, np.int32)
         #: Line of each copy, indexed by the number of the copy.
         self.lines = [0]
-        #: Mismatches by operand, leading offset and stride offset of the descriptor, and mismatches by number of the
-        #: copy that wrote the tile.
+        #: Layout mismatches by operand, leading offset and stride offset of the descriptor, and layout mismatches by
+        #: number of the copy that wrote the tile.
         self._mismatches: dict[tuple[str, int, int], _Mismatch] = {}
         self._mismatch_of_copy: dict[int, _Mismatch] = {}
         machine.at_exit.append(self._report)
@@ -69,7 +69,7 @@ class CopiedTiles:
     def write(
         self, ins: Instruction, count: int, cells: NDArray[np.int64], origins: NDArray[np.int64] | None = None
     ) -> None:
-        """Record a write to cells of `count` words each, by threads, or by a copy from `origins` in global memory."""
+        """Record a write to groups of `count` words by threads, or by a copy from global-memory offsets `origins`."""
         self._count_unread(count, cells)
         copied = origins is not None
         for kept, value in ((self.unread, copied), (self.copy, copied and len(self.lines))):
@@ -79,7 +79,7 @@ class CopiedTiles:
             self.lines.append(ins.line)
 
     def read(self, count: int, cells: NDArray[np.int64]) -> None:
-        """Record a read of cells of shared memory."""
+        """Record a read of groups of `count` words of shared memory."""
         self.unread[count][cells] = 0
 
     def describe(
@@ -111,7 +111,7 @@ class CopiedTiles:
         return int(np.bincount(lengths).argmax()) * _WORD
 
     def _count_unread(self, count: int, cells: NDArray[np.int64] | slice) -> None:
-        """Count the words that were not read before they were overwritten, or before the kernel ended."""
+        """Count the copied words of shared memory that were not read before an overwrite or the end of the kernel."""
         if not self._mismatch_of_copy:
             return
         copies, unread = self.copy[count][cells].view(np.uint32), self.unread[count][cells].view(np.bool_)

@@ -108,7 +108,7 @@ def _reduce(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         values, members = machine.every(read()).reshape(-1, WARP), _members(machine, mask, read_members)
         result = np.zeros(machine.count, numpy_type(type_))
-        for lanes in np.unique(members[machine.active(mask)]).tolist():  # threads with equal masks are reduced together
+        for lanes in np.unique(members[machine.active(mask)]).tolist():  # one reduction per member mask
             each = [lane for lane in range(WARP) if lanes >> lane & 1]
             combined = combine.reduce(values[:, each], axis=1, dtype=numpy_type(type_)).repeat(WARP)
             result = np.where(members == lanes, combined, result)
@@ -152,5 +152,5 @@ WARPS: dict[str, Builder] = {
         _nothing,
     ),
     "griddepcontrol": _nothing,
-    "bar": _nothing,  # bar.warp.sync; other barriers are waits
+    "bar": _nothing,  # only bar.warp.sync: `Program` executes all other barriers as waits
 }

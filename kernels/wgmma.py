@@ -98,7 +98,7 @@ class _Form:
 
     ins: Instruction
     d: tuple[int, ...]
-    #: Registers of A, and registers of the metadata. Each tuple is empty if the instruction has no such registers.
+    #: Registers of A (empty if A is in shared memory), and registers of the metadata (empty if A is dense).
     a: tuple[int, ...]
     e: tuple[int, ...]
     immediates: Immediates
@@ -116,12 +116,12 @@ class _Issued:
     reading: dict[int, tuple[NDArray[np.int64], int]]
 
     def takes(self, other: "_Issued") -> bool:
-        """Return whether `other` can be chained to `self`: both dense, opcode and options equal, and `other` adds D."""
+        """Return whether one call can compute `self` and `other`: dense, same opcode and options, `other` adds to D."""
         forms = [(form.ins.opcode, form.e, form.immediates) for form in (self.form, other.form)]
         return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
 
     def __call__(self, chosen: Mask) -> None:
-        """Complete this multiplication for the selected threads."""
+        """Complete the ``wgmma`` multiplication for the selected threads."""
         self.compute([self], chosen)
 
     def compute(self, chain: "list[_Issued]", chosen: Mask) -> None:

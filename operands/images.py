@@ -100,8 +100,8 @@ def _offsets(
     inner, outer = (mn, k) if transposed else (k, mn)
     units = -(
         -inner * instruction.container_bits // (8 * UNIT_BYTES) // swizzle.units
-    )  # number of swizzle patterns along the contiguous axis
-    patterns = -(-outer // 8)  # number of swizzle patterns along the other axis
+    )  # number of swizzle patterns along the contiguous axis of the operand
+    patterns = -(-outer // 8)  # number of swizzle patterns along the strided axis of the operand
     step = _CORE_MATRIX_BYTES * swizzle.units
     gap = UNIT_BYTES * int(rng.integers(8)) if rng.random() < 0.5 else 0
     stride_first = bool(rng.integers(2))

@@ -1,4 +1,4 @@
-"""Chain of instructions that computes a differing output: accumulator, products and result of each instruction."""
+"""Instructions that compute a wrong output of a given matrix: accumulator, products and result of each instruction."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +21,7 @@ from ..verify.trace_golden import golden_traces
 
 __all__ = ["Link", "OutputChain", "chain_of"]
 
-#: Maximum number of instructions of a chain that are printed.
+#: Maximum number of instructions that are printed for one output.
 _SHOWN = 8
 
 
@@ -42,16 +42,16 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChain:
-    """All instructions that compute the first differing output, with the best matching method of summation."""
+    """Instructions that compute the first wrong output of a given matrix, by the best matching method of summation."""
 
-    miss: Miss  #: First output that differs, and method of summation with which the output is recomputed
-    links: tuple[Link, ...]  #: Instructions of the output, in the order of the slices of K
+    miss: Miss  #: First wrong output of a given matrix, and method of summation that recomputes the output
+    links: tuple[Link, ...]  #: Instructions that compute the output, in the order of the slices of K
     slices: tuple[float | int, ...]  #: Partial sum of each slice of K
     exact: float | int  #: Exact sum of all products of the output
 
     @property
     def shown(self) -> tuple[Link, ...]:
-        """Instructions to print, at most eight. The last one is the last that gives the expected code, if any does."""
+        """At most eight instructions to print, up to the last instruction that gives the expected code, if any."""
         last = max((number for number, link in enumerate(self.links) if link.wanted), default=len(self.links) - 1)
         return self.links[max(0, last + 1 - _SHOWN) : last + 1]
 
@@ -102,7 +102,7 @@ class OutputChain:
 
 
 def chain_of(miss: Miss) -> OutputChain:
-    """Recompute the first differing output with the golden model, instruction by instruction.
+    """Recompute the first wrong output of a given matrix with the golden model, instruction by instruction.
 
     `miss` has the output and the best matching method of summation, from :func:`sptc.identify`.
     """
@@ -117,7 +117,7 @@ def chain_of(miss: Miss) -> OutputChain:
 
 
 def _links(output: Output, wanted: int) -> Iterator[tuple[Link, list[float | int]]]:
-    """Yield every instruction of the chain of an output, with the values of its products."""
+    """Yield every instruction that computes part of an output, with the values of its products."""
     factors, i = output.factors, output.factors.instruction
     zero = np.zeros((1, 1, 1), CONTAINERS[i.d.bits])
     nibbles, scale_a, scale_b = (

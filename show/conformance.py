@@ -1,4 +1,4 @@
-"""Conformance packs, and comparison of results with packs, as text and as JSON values."""
+"""Conformance packs (test cases of one instruction), and comparison of results with packs, as text and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["judgement_as_dict", "packs_text", "packs_total"]
 
 
 def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return totals over conformance packs: number of packs, cases, and pairs of instruction and wrong model.
+    """Return totals over conformance packs: numbers of packs, of test cases, and of wrong models of the instructions.
 
     Each row describes one pack, with the keys ``file``, ``instruction``, ``arch``, ``cases``, ``candidates``,
     ``told_apart``, ``missed``, ``same`` and ``alike``.
@@ -23,7 +23,7 @@ def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def packs_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text: one line per conformance pack, the wrong models that the pack does not reveal, and totals."""
+    """Return as text the conformance packs, the wrong models that no test case of a pack reveals, and totals."""
     lines = []
     for row in rows:
         lines.append(
@@ -79,7 +79,7 @@ def _register(pack: Pack, row: int, column: int) -> dict[str, int]:
 
 
 def _verdict(pack: Pack, judgement: Judgement, place: Mapping[str, object] | None) -> str:
-    """Return the comparison of results with a pack as text; `place` is entry ``first`` of :func:`judgement_as_dict`."""
+    """Return the comparison of results with a conformance pack as text; `place` locates the first wrong output."""
     title, outputs = f"{pack.file.name} on {pack.file.arch}", judgement.outputs
     if judgement.right:
         return f"all {outputs} outputs of {title} are right; the pack rules out {len(pack.told_apart)} neighbours"

@@ -35,8 +35,8 @@ class ExplainedDescriptor:
     bits: int  #: Width of the descriptor in bits: 64 for a matrix descriptor, 32 for an instruction descriptor
     title: str  #: Kind of the descriptor, as a heading
     fields: tuple[DescriptorField, ...]
-    notes: tuple[str, ...]  #: Explanations that concern several fields
-    problems: tuple[str, ...]  #: Problems of combinations of fields
+    notes: tuple[str, ...]  #: Explanations that concern several fields of the descriptor
+    problems: tuple[str, ...]  #: Problems of combinations of fields of the descriptor
 
     @property
     def every_problem(self) -> list[str]:
@@ -87,7 +87,7 @@ def explained_descriptor(text: str, operand: str | None = None, major: str | Non
         return None
     digits, rest = match[1].replace("_", "").replace("'", ""), rest.strip()
     if not digits:
-        raise OperandError(f"{number} has no digits")
+        raise OperandError(f"the hexadecimal number {number} has no digits")
     value, is_matrix = int(digits, 16), len(digits) > 8
     if is_matrix or rest.startswith("wgmma"):
         return _matrix(value, rest, operand, major)
@@ -116,7 +116,7 @@ def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> Ex
             }
             notes += [f"{name}: fits" for name, wrong in verdicts.items() if not wrong]
         lines = [f"{name}: {problem}" for name, wrong in verdicts.items() for problem in wrong]
-        if all(verdicts.values()):  # none of the possible operands and major orders fits
+        if all(verdicts.values()):  # the descriptor fits no operand in any major order
             problems = lines
         else:
             notes += lines

@@ -29,10 +29,10 @@ _LABELLED = 8
 class DifferenceMap:
     """Map of the differing outputs of a matrix product, divided into cells of 2**i rows x 2**j columns."""
 
-    differing: NDArray[np.bool_]  #: Whether each output differs, shape (M, N)
+    differing: NDArray[np.bool_]  #: Whether each output differs from the correct product, shape (M, N)
 
     def _cells(self, most: tuple[int, int]) -> tuple[NDArray[np.intp], tuple[int, int]]:
-        """Return the level of each cell (0: no output differs; 3: all differ), and the rows and columns per cell."""
+        """Return the level of each map cell (0: no output differs; 3: all differ), and a cell's size in outputs."""
         shape = self.differing.shape
         height, width = (
             next(1 << power for power in range(40) if -(-length // (1 << power)) <= count)

@@ -65,7 +65,7 @@ def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]
 
 
 def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: str) -> dict[str, str]:
-    """Return, for each architecture, the evidence for these instructions as text; `absent` if it has none of them."""
+    """Return, by architecture, the evidence for the given instructions as text, or `absent` if it lacks all of them."""
     cells = {}
     for arch in ARCHITECTURES:
         counts = Counter(evidence(i, arch, opcode=opcode) for opcode, i in instructions if arch in i.architectures)
@@ -196,7 +196,7 @@ def _rows() -> Iterator[_Row]:
 
 
 def text_table(rows: Iterable[_Row], arch: str | None) -> str:
-    """Return the table of instructions as text: instruction, shapes, types, and architectures by evidence."""
+    """Return the table of instructions as text: instruction, shapes, types, architectures of each level of evidence."""
     lines = []
     for row in rows:
         levels: dict[str, list[str]] = {}

@@ -23,11 +23,11 @@ class Choice:
 
     @property
     def everything(self) -> bool:
-        """Whether the filter accepts all elements."""
+        """Whether the filter accepts all elements of every operand."""
         return (self.row, self.lane, self.byte, self.element) == (None,) * 4
 
     def of(self, place: OperandPlacement) -> NDArray[np.bool_]:
-        """Return a mask of the elements that the filter accepts, all False if the operand has no such row or lane."""
+        """Return a mask of the operand elements that the filter accepts, all False if none has the row or lane."""
         chosen = np.ones(place.shape, np.bool_)
         if self.row is not None:
             chosen &= np.arange(place.shape[0])[:, None] == (self.row if place.indices[0] == "row" else -1)
@@ -42,7 +42,7 @@ class Choice:
         return chosen
 
     def keep(self, found: Placements) -> Placements:
-        """Return the operands with at least one accepted element; raise an `OperandError` if no operand has any."""
+        """Return the operands of which the filter accepts an element; raise an `OperandError` if there are none."""
         if self.everything:
             return found
         kept = tuple(place for place in found.operands if self.of(place).any())
@@ -55,7 +55,7 @@ class Choice:
         return Placements(kept, found.unknown)
 
     def lines(self, place: OperandPlacement) -> Iterator[str]:
-        """Yield one line of text for each lane and word that has accepted elements, lowest bits first."""
+        """Yield, for each lane and word, a line with the elements that the filter accepts, from the lowest bit up."""
         for (lane, word), entries in sorted(by_word(place, self.of(place)).items()):
             where = f"{place.memory.word} {word}"
             if place.memory is not Memory.SHARED:

@@ -20,7 +20,7 @@ __all__ = ["layout_as_svg", "tiles_as_svg"]
 #: Maximum numbers of rows and columns of a matrix that are drawn; after these rows and columns, the pattern repeats.
 _MOST_ROWS, _MOST_COLUMNS = 16, 16
 _INDICES_ALONG_K = ("k", "stored", "chunk")
-#: Sizes of the parts of the picture, in inches.
+#: Sizes in inches: cell, header line, title, gap between grids; left and right margin, word, minimum picture width.
 _CELL_HEIGHT, _HEADER_HEIGHT, _TITLE_HEIGHT, _GAP = 0.26, 0.19, 0.72, 0.55
 _LEFT, _RIGHT, _WORD_WIDTH, _LEAST_WIDTH = 0.75, 0.35, 0.86, 9.5
 #: Minimum width in inches of a column that is labelled with one bit number, or with a range of bits.
@@ -51,10 +51,10 @@ class _Panel:
 
     heading: str  #: Title above the grid
     down: str  #: Name of the matrix index that increases downwards
-    rows: list[list[_Cell]]  #: Cells of each row, from the top
+    rows: list[list[_Cell]]  #: Rectangles of each row of the grid, from the top row down
     #: Header lines above the grid, each a list of (first column, column after the last, text).
     headers: list[list[tuple[float, float, str]]]
-    dividers: list[float]  #: Columns of the grid before which a short mark (tick) separates elements of a word
+    dividers: list[float]  #: Grid columns whose left edge has a short mark (tick) between elements of one word
     scale: float  #: Width of a column in inches
     legend: list[tuple[int, str]]  #: Entries of the legend: index of a colour, and meaning of the colour
 
@@ -126,7 +126,7 @@ def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
             else:
                 text = f"bits {bits[0]}, {bits[1]} \u2026 {bits[per_word - 1]}"
                 headers.append([(x, x + per_word, text) for x in words_of_row])
-    named = [cell for row in grid for cell in row if cell.meaning]  # the first cell of each colour defines its meaning
+    named = [cell for row in grid for cell in row if cell.meaning]  # cells with a colour in the legend
     return _Panel(
         heading=_heading(place, i, selector, (rows, columns), lanes.shape, per_word),
         down=down,
@@ -227,7 +227,7 @@ def _font(text: str, inches: float, most: float = 9) -> float:
 _LINE = 128
 #: Maximum number of lines drawn per tile; after these lines, the pattern repeats.
 _MOST_LINES = 32
-#: Sizes, in inches, of the parts of a picture of tiles.
+#: Sizes in inches of a picture of tiles: 16-byte unit, line, left and top margin, gap between tiles.
 _UNIT_WIDTH, _LINE_HEIGHT, _TILE_LEFT, _TILE_TOP, _TILE_GAP = 1.12, 0.24, 0.8, 0.55, 0.75
 _EMPTY = "#f3f3f3"
 

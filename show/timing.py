@@ -34,7 +34,7 @@ class Row:
     text: str  #: Instruction in PTX syntax
     instruction: Instruction
     a_from: str  #: Location of A, a key of the timing laws such as ``registers`` or ``shared``
-    timing: Timing  #: Interval and latency in cycles, and the limiting resource
+    timing: Timing  #: Interval and latency of the instruction in cycles, and resource that limits the rate
     arch: str  #: Target of the instruction, such as ``sm_90a``
 
     def as_dict(self) -> dict[str, object]:
@@ -57,12 +57,12 @@ class Row:
 
     @property
     def is_listed(self) -> bool:
-        """Whether `sptc timing` lists this timing if no instruction is given."""
+        """Whether `sptc timing` lists the instruction if the command names no instruction."""
         i = self.instruction
         plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
         if i.family == "tcgen05":
             return plain and (i.kind, i.a.name) in _LISTED_KINDS and i.n in _LISTED_TCGEN05
-        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # same cycles as the instruction with .sp
+        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # .sp::ordered_metadata has the cycles of .sp
         return plain and not twin and (i.family == "mma" or i.n in _LISTED)
 
 
@@ -107,7 +107,7 @@ def shape_note(text: str | None, rows: Sequence[Row]) -> str | None:
     if text is None or "(" in text or not rows or rows[0].instruction.family != "tcgen05":
         return None
     if any(subject_named(row.text) != subject_named(row.text.partition(" ")[0]) for row in rows):
-        return None  # the shape is given by search words or by a constant descriptor
+        return None  # search words or a constant descriptor give the shape of the instruction
     note = "without shape and types in brackets after the opcode, the shape with the largest M and smallest N is taken"
     shapes = {row.instruction.shape_and_types for row in rows}
     return f"{note}: ({shapes.pop()})" if len(shapes) == 1 else note
@@ -162,14 +162,14 @@ def product_table(instructions: Sequence[Instruction], timings: Sequence[Product
     return "\n".join(lines)
 
 
-#: Data of the plot: pattern of the PTX name with sparsity, N and K to fill in; marker of each resource; values of N.
+#: For `plot_rates`: pattern of the PTX names, with sparsity, N and K to fill in; marker of each resource; values of N.
 _PLOTTED = "wgmma.mma_async{}.sync.aligned.m64n{}k{}.f32.f16.f16"
 _MARKERS = {Resource.TENSOR_CORE: "o", Resource.SHARED_MEMORY: "s", Resource.REGISTER_FILE: "^"}
 _COLUMNS = range(8, 257, 8)
 
 
 def plot_rates(path: Path) -> None:
-    """Plot the kept MACs per cycle of a tensor core for f16 ``wgmma``, by N, sparsity and location of A.
+    """Plot the MACs of stored elements per cycle and tensor core for f16 ``wgmma``, by N, sparsity and location of A.
 
     Raise the errors of :func:`~sptc.infra.figures.picture`.
     """

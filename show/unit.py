@@ -1,4 +1,4 @@
-"""Block diagram of a unit: stages from left to right, their widths, and the pipeline registers between them."""
+"""Block diagram of a dot-product unit: stages from left to right, their widths, and pipeline registers between them."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -55,7 +55,7 @@ class Stages(Diagram):
             self.text(left + width / 2, 76, name, size=13, kind="strong")
 
     def draw_cuts(self, config: CoreConfig, bottom: float) -> None:
-        """Draw the pipeline registers down to `bottom`, labelled with the number of the cycle before the register."""
+        """Draw each pipeline register as a line down to `bottom`, labelled with the number of the cycle it ends."""
         for cycle, cut in enumerate(config.cuts, 1):
             self.register(_CUT_PLACES[cut], 62, bottom + 6, f"cycle {cycle}")
 
@@ -208,7 +208,7 @@ class UnitDrawing(Stages):
         return middle - 60, middle + 60
 
     def _draw_sum(self, bottom: float) -> None:
-        """Draw the sum, the rounding and the result of a unit."""
+        """Draw the sum, the rounding and the result of a dot-product unit."""
         widths = self.widths
         terms = self.config.term_slots + widths.groups + 1
         words = ["exact sum", f"{terms} terms", "carry-save tree", f"adder, {widths.total_bits} bits"]

@@ -255,8 +255,8 @@ def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
             changed.replace(**change)
     words: dict[str, Any] = {"instruction": TF32, "numerics": changed}
     for given, message in (
-        ({"backend": "pysim"}, r"^this back end cannot change its numerics: use back end golden or native$"),
-        ({"instruction": INTEGER, "prune": True}, r"^wgmma.* cannot have these numerics, which belong to another kind"),
+        ({"backend": "pysim"}, r"^the chosen back end cannot change its numerics: use back end golden or native$"),
+        ({"instruction": INTEGER, "prune": True}, r"^wgmma.* does not fit the given numerics: method, step or result"),
         ({"numerics": 17}, r"^numerics must be a record that sptc.numerics returned, not 17$"),
         ({"numerics": changed.replace(alignment="down"), "backend": "native"}, r"can only truncate terms toward zero"),
     ):

@@ -122,7 +122,7 @@ TRY: mbarrier.try_wait.parity.shared.b64 %p2, [%r3+512], 0; @!%p2 bra TRY;
     replace = "tensormap.replace.tile.{}.shared::cta.b1024.b32 [%r3+128], {};".format
     for field, start, message in (
         ("", -4, ""),
-        (replace("elemtype", "11"), 0, r"^line \d+: a tensor map has an element type, .* not modelled$"),
+        (replace("elemtype", "11"), 0, r"^line \d+: a tensor map with codes element=11, .* not modelled$"),
         (
             replace("global_dim", "0, 2000000"),
             200,

@@ -350,7 +350,7 @@ def test_rejected_launches() -> None:
         ({"ptx": b"\n\xff" + program.encode()}, "^line 2: the text is not UTF-8$"),
         ({"ptx": None}, "'ptx' must be the text of a module, not NoneType"),
         ({"ptx": program[: program.index("{")]}, "^line 6: the text ends before a ';' or '{' of"),
-        ({"ptx": program[: program.index(".reg")] + "ret"}, "^line 7: the text ends before this bracket is closed$"),
+        ({"ptx": program[: program.index(".reg")] + "ret"}, "^line 7: an opening bracket has no closing bracket$"),
         ({"ptx": program.replace("8.7", "new")}, "^line 2: 'new' is not a PTX version$"),
         ({"ptx": program.replace(".u64 p1", "u64")}, "^line 6: '.param u64' is not a parameter$"),
         ({"ptx": program.replace(".u64 p1", ".u32 p1"), "args": [array, 1 << 40]}, "not accept the number 1099511"),
