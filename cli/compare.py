@@ -108,7 +108,7 @@ def _pairs(
 
 
 def _key(tensors: _Tensors, name: str) -> str | None:
-    """Return the name of tensor `name` in a file, where `.weight` may be added or missing; None if it is not there."""
+    """Return the name of tensor `name` in a file, with or without `.weight`; None if the file lacks the tensor."""
     names = (name, f"{name}.weight", name.removesuffix(".weight"))
     return next((one for one in names if one in tensors), None)
 

@@ -111,7 +111,7 @@ def add_parser(commands: Commands) -> None:
         "also report the energy saved by operand isolation, by clock gating, by reordering K, and by a datapath with "
         "only the formats in use",
     )
-    add(parser, "plot", help="draw energy by stage, and energy against the share of zeros (extra: area)")
+    add(parser, "plot", help="draw energy by stage, and energy against the share of zeros (needs the pip extra area)")
     parser.add_argument(
         "--csv",
         type=Path,

@@ -1,4 +1,4 @@
-"""Example commands, printed below the help text of each command and listed on the site. A test runs each example."""
+"""Example commands, printed below each command's help and shown on the documentation site. A test runs each example."""
 
 import argparse
 from collections.abc import Iterator, Mapping

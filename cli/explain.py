@@ -74,7 +74,7 @@ def add_parser(commands: Commands) -> None:
         metavar="N",
         help="explain this metadata nibble instead of an instruction, e.g. 0b0110 or 6",
     )
-    add(parser, "svg", help="draw the layouts (extra: area)")
+    add(parser, "svg", help="draw the layouts (needs the pip extra area)")
     add(parser, "json", help="print one JSON object with every element, and nothing else")
     parser.set_defaults(execute=_execute)
 
@@ -114,15 +114,15 @@ def _add_tile_options(parser: argparse.ArgumentParser) -> None:
         "With one of these options, A and B of wgmma and tcgen05 are shown in shared memory, as a matrix descriptor "
         "with these fields places them.",
     )
-    tiles.add_argument("--swizzle", choices=SWIZZLES, help="swizzle mode (default none)")
+    tiles.add_argument("--swizzle", choices=SWIZZLES, help="swizzle mode of the matrix descriptor (default none)")
     tiles.add_argument(
-        "--major", choices=MAJORS, help="dimension along which elements are adjacent in memory (default k)"
+        "--major", choices=MAJORS, help="dimension along which elements of A and B are adjacent in memory (default k)"
     )
     for name, words in (("lbo", "leading"), ("sbo", "stride")):
-        text = f"{words} byte offset (default: the offset in a tile without gaps)"
+        text = f"{words} byte offset of the matrix descriptor (default: the offset in a tile without gaps)"
         tiles.add_argument(f"--{name}", type=_bytes, metavar="BYTES", help=text, dest=f"{words}_offset")
-    tiles.add_argument("--start", type=_bytes, metavar="BYTES", help="start address (default 0)")
-    tiles.add_argument("--base-offset", type=integer(0, 7), metavar="N", help="base offset (default 0)")
+    tiles.add_argument("--start", type=_bytes, metavar="BYTES", help="descriptor's start address (default 0)")
+    tiles.add_argument("--base-offset", type=integer(0, 7), metavar="N", help="descriptor's base offset (default 0)")
 
 
 def _execute(options: argparse.Namespace) -> int:

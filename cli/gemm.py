@@ -92,7 +92,7 @@ def add_parser(commands: Commands) -> None:
         metavar="FILE.npy",
         help="write the product; f32, f16, s32 and s8 as numpy types; bf16, e4m3 and e5m2 as codes (uint16, uint8)",
     )
-    add(parser, "plot", help="draw a histogram of the relative errors (extra: area)")
+    add(parser, "plot", help="draw a histogram of the relative errors (needs the pip extra area)")
     add(parser, "jobs", "json")
     parser.set_defaults(execute=_execute)
 
@@ -142,7 +142,7 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         "--interleave",
         type=int,
         choices=INTERLEAVES,
-        help="number of operand bits along K that two consecutive dense instructions take in turn",
+        help="distribute the elements along K over two dense instructions in turn, this number of bits at a time",
     )
     group.add_argument(
         "--promote",

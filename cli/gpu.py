@@ -35,7 +35,7 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "gpu",
         help="compare an NVIDIA GPU with the golden model, or record its results",
-        description="Run sparse and dense mma and wgmma on the NVIDIA GPU of this machine (extra: cuda).",
+        description="Run sparse and dense mma and wgmma on the NVIDIA GPU of this machine (needs the pip extra cuda).",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     info = actions.add_parser("info", help="print the name of the GPU and how many modelled instructions it supports")
@@ -105,7 +105,7 @@ def _add_measurements(actions: Commands) -> None:
     )
     add(energy, "instruction", nargs="+", default=[], help="instructions to measure (default: all supported)")
     energy.add_argument(
-        "--sms", type=integer(1), default=44, metavar="N", help="number of busy SMs (default %(default)s)"
+        "--sms", type=integer(1), default=44, metavar="N", help="number of SMs to use (default %(default)s)"
     )
     energy.add_argument(
         "--seconds", type=integer(1), default=1, metavar="N", help="seconds per measurement (default %(default)s)"

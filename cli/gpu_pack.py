@@ -25,7 +25,7 @@ def add_actions(actions: Commands) -> None:
         "judge`.",
     )
     add(pack, "instruction", nargs="+", default=[], help="instructions to run (default: all that the target has)")
-    pack.add_argument("--arch", required=True, choices=sorted(TARGETS), metavar="ARCH", help="target, e.g. sm_100")
+    pack.add_argument("--arch", required=True, choices=sorted(TARGETS), metavar="ARCH", help="PTX target, e.g. sm_100")
     add(pack, "output", required=True, metavar="RECORD.py")
     add(pack, "seed", default=0, note=" (default %(default)s)")
     add(pack, "jobs")

@@ -29,7 +29,7 @@ def add_parser(commands: Commands) -> None:
     """Add the parsers of ``sptc identify`` and ``sptc diagnose`` to the command line."""
     parser = commands.add_parser(
         "identify",
-        help="find the summation order that gives every bit of a product",
+        help="find the summation order that reproduces every bit of a given matrix product",
         description="Search for the method of summation along K that gives every bit of Y = A B. Methods differ in the "
         "instruction, the slices of K and the order of their addition, stream-K, the promotion of partial sums, the "
         "arithmetic of scales, the conversion of f32 numbers to tf32, and the rounding of the result. If a method "
@@ -67,7 +67,7 @@ def add_parser(commands: Commands) -> None:
         "it. 1: no error does.",
     )
     _add_search_options(parser)
-    add(parser, "svg", help="draw the map of the outputs that differ (extra: area)")
+    add(parser, "svg", help="draw the map of the outputs that differ (needs the pip extra area)")
     add(parser, "json")
     parser.set_defaults(execute=_diagnose)
 
@@ -77,7 +77,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     add_matrices(parser, "aby")
     add_transpose(parser)
     add_format(parser, " (default: the formats of the data types of A and B)")
-    parser.add_argument("--result", choices=RESULTS, required=True, help="type of Y")
+    parser.add_argument("--result", choices=RESULTS, required=True, help="element type of Y, the given matrix product")
     add(parser, "arch", default="sm_90", help="architecture that computed Y (default %(default)s)")
     add(parser, "instruction", help="try only this instruction (default: all instructions of the format)")
     switch(parser, "--dense", "try only dense instructions, for a dense A")
@@ -90,7 +90,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         help="number of thread blocks of a stream-K kernel, if known (default: the SM counts of GPUs of --arch)",
     )
     parser.add_argument(
-        "--promote", type=integer(0), metavar="N", help="number of instructions per promoted partial sum, if known"
+        "--promote", type=integer(0), metavar="N", help="number of instructions per partial sum added in f32, if known"
     )
     add_numerics(parser)
     add_scalings(parser, "epilogue of the kernel")

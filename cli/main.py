@@ -100,7 +100,7 @@ class _Formatter(argparse.HelpFormatter):
     def __init__(self, prog: str, *, titles: Mapping[str, str], **words: Any) -> None:
         super().__init__(prog, **words)
         self._titles = titles
-        self._action_max_length = 4 + len("instructions")  # wide enough for a command and its help on one line
+        self._action_max_length = 4 + len("instructions")  # column width for the longest command name
 
     def _format_action(self, action: argparse.Action) -> str:
         text = super()._format_action(action)
@@ -154,13 +154,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit status is 0 if all results agree, 1 for a mismatch, 2 for bad input or output that cannot be written, 70
     for a defect of this program, 130 if interrupted, and 141 if the reader of standard output closed the pipe.
     """
-    if sys.stderr is None:  # standard error is closed: messages would go to standard output or the next opened file
+    if sys.stderr is None:  # standard error is closed: discard messages, which else go into the next opened file
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    if sys.stdout is None:  # do not run: the next opened file would get descriptor 1, and output would overwrite it
+    if sys.stdout is None:  # standard output is closed: output would overwrite the next opened file (descriptor 1)
         print("sptc: standard output is closed", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # escape bytes in file names that are not valid text
+        sys.stdout.reconfigure(errors="backslashreplace")  # print invalid characters of file names as escapes
     words = sys.argv[1:] if arguments is None else arguments
     command = next((f"sptc {word}" for word in words if not word.startswith("-")), "sptc")
     try:
@@ -218,7 +218,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
                 both = "both write to standard output" if target == _STANDARD else f"name the same file {path}"
                 raise Error(f"{flag(outputs[target])} and {flag(name)} {both}")
             outputs[target] = name
-        if name != "output":  # --output can name a folder
+        if name != "output":  # skip --output, which can name a folder instead of a file
             require_writable(path)
     if any(getattr(options, name, None) for name in ("plot", "svg")):
         from ..infra.figures import check_plotting

@@ -66,7 +66,7 @@ def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
     """Return an argument type that accepts integers from `least` to `most`."""
 
     def read(word: str) -> int:
-        # Python refuses to parse thousands of digits. The first 30 digits of a longer number still exceed any bound.
+        # Parse only 30 characters, because int() rejects thousands of digits. A longer number exceeds any bound anyway.
         value = int(word[:_DIGITS]) if word.removeprefix("-").isdecimal() else least - 1
         if value < least:
             raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, not {shown(word)}")
@@ -121,30 +121,30 @@ def _switch(text: str) -> dict[str, Any]:
 
 #: Keyword arguments of ``add_argument`` for each shared option.
 _SHARED: dict[str, dict[str, Any]] = {
-    # Options for output
+    # Command line options that control the output
     "json": _switch("print one JSON object and nothing else"),
     "verbose": _switch("also print the results in detail"),
     "output": {"type": Path, "metavar": "FILE", "help": "file to write; - is standard output"},
     "junit": {"type": Path, "metavar": "FILE", "help": "also write the results as JUnit XML"},
     "github": _switch("also print annotations of GitHub workflows on standard error"),
-    "plot": {"type": Path, "metavar": "FILE.svg", "help": "draw a diagram (extra: area)"},
-    "svg": {"type": Path, "metavar": "FILE.svg", "help": "draw a picture (extra: area)"},
+    "plot": {"type": Path, "metavar": "FILE.svg", "help": "draw a diagram (needs the pip extra area)"},
+    "svg": {"type": Path, "metavar": "FILE.svg", "help": "draw a picture (needs the pip extra area)"},
     "theme": {
         "choices": [theme.value for theme in Theme],
         "default": Theme.AUTO.value,
         "help": "colours of a block diagram; auto follows the viewer's system (default %(default)s)",
     },
-    # Options for the execution of a command
+    # Command line options that control how a command runs
     "jobs": {
         "type": integer(1, _MOST_PROCESSES),
         "metavar": "N",
         "help": "number of processes (default: one per core)",
     },
-    "scheduler": {"metavar": "ADDRESS", "help": "run on the Dask cluster of this scheduler (extra: dask)"},
+    "scheduler": {"metavar": "ADDRESS", "help": "run on the Dask cluster of this scheduler (needs the pip extra dask)"},
     "seed": {"type": integer(0), "metavar": "N", "help": "seed of the random numbers"},
     "tiles": {"type": integer(1), "metavar": "N", "help": "number of random tiles"},
     "backend": {"help": "back end that computes the results"},
-    # Options that choose instructions and their operands
+    # Command line options that choose instructions and their operands
     "arch": {
         "type": architecture,
         "metavar": "ARCH",
@@ -160,7 +160,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "choices": tuple(NIBBLES),
         "help": "metadata nibbles to draw: legal (default), legal and 0x0 for empty chunks (software), or all sixteen",
     },
-    # Options that describe a datapath or its synthesis
+    # Command line options that describe a datapath or its synthesis
     "preset": {"choices": PRESETS, "help": "preset of the datapath; `sptc presets` lists all"},
     "formats": {"type": words, "metavar": "LIST", "help": "comma-separated element formats, e.g. f16,e4m3"},
     "alignment": {"type": integer(0), "metavar": "F", "help": "alignment bits: bits kept below the largest exponent"},
@@ -199,7 +199,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "with --liberty: measure with the ports in N orders, and report medians and scatter (default 1)",
     },
     "combinational": _switch("replace the pipeline registers of the unit by wires"),
-    # Options for matrices
+    # Command line options for the files and the formats of matrices
     "tensor": {"metavar": "NAME", "help": "tensor to read from FILE, if FILE holds several"},
     "format": {"choices": FORMATS, "help": "number format"},
     "prune": _switch("keep the largest magnitudes in each chunk of A and set the others to zero"),

@@ -42,7 +42,7 @@ def add_parser(commands: Commands) -> None:
         "instruction",
         nargs="+",
         metavar="INSTRUCTION",
-        help="instructions in PTX syntax, for tcgen05 with shape and types in brackets, or 'all'; one pack for each",
+        help="instructions in PTX syntax (tcgen05 with shape and types in brackets), or 'all'; each gets its own pack",
     )
     add(
         parser,
@@ -86,7 +86,7 @@ def architecture_or_all(word: str) -> str:
 
 
 def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int:
-    """Write the conformance packs of these instructions, print a line for each and return the exit status."""
+    """Write the conformance packs of the given instructions, print a line for each and return the exit status."""
     architectures = None if options.arch is None or ALL in options.arch else options.arch
     subjects = list(dict.fromkeys(_subjects(instructions, architectures)))
     folder: Path = options.output

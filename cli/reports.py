@@ -17,7 +17,7 @@ class Check:
     """Result of one check in a report for continuous integration."""
 
     group: str
-    name: str  #: Name of the check within its group
+    name: str  #: Name of the check within the group of checks `group`
     problem: str = ""  #: Description of the failure; empty if the check passed
     seconds: float = 0.0  #: Duration of the check in seconds; 0 if unknown
 

@@ -58,7 +58,7 @@ def print_result(
 
 
 class FittedOutput:
-    """Standard output on a terminal, which fits the tables in each written text to the width of the terminal.
+    """Standard output on a terminal: tables in each written text are fitted to the width of the terminal.
 
     A row that is too long continues on indented lines. All rows of a table are cut at the same columns. The terminal
     itself wraps other lines, so that commands in messages can be copied.
@@ -79,7 +79,7 @@ class FittedOutput:
 
 
 def _fitted(rows: list[str], width: int) -> Iterator[str]:
-    """Yield the rows of a table, cut between columns into lines of at most `width` characters where possible."""
+    """Yield the rows of a table; rows longer than `width` characters are cut between columns into several lines."""
     longest = max(map(len, rows))
     if longest <= width or len(rows) == 1:
         yield from rows

@@ -132,7 +132,7 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
     subject = resolve(text, options.arch[0] if options.arch and pack.ALL not in options.arch else None)
     arches = options.arch or [default_arch(subject.instruction)]
     if len(arches) != 1 or arches[0] == pack.ALL:
-        raise OperandError("vectors are for one architecture: --arch takes one name")
+        raise OperandError(f"--arch must name one architecture for test vectors, not {' '.join(arches)}")
     arch = require_target(subject.instruction, arches[0], subject.opcode)
     config = None
     if choices.get("level", LEVELS[0]) != LEVELS[0]:

@@ -151,7 +151,7 @@ class Archive:
         return str(self._checked(key, default, (), "U", "a 0-d string"))
 
     def integers(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the integers of a key as a tuple as long as `default`, or `default` if the key is missing."""
+        """Return the array of a key as a tuple of integers as long as `default`, or `default` if the key is missing."""
         value = self._checked(key, default, (len(default),), "iu", f"{_COUNTS[len(default)]} integers")
         return tuple(int(number) for number in value)
 

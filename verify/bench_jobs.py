@@ -71,7 +71,7 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
     e = rng.integers(0, 1 << 32, file.c.shape[:2], dtype=np.uint32) if file.e is None else file.e
     nibbles = unpack_nibbles(e, i, file.sparsity_selector) if i.rule else None
     fields = wgmma_fields(config, i, file.immediates) | {"operation": Operation.MULTIPLY}
-    fields |= {"negated": True} if i.a.is_integer else {}  # integer instructions ignore `negated`
+    fields |= {"negated": True} if i.a.is_integer else {}  # integer instructions ignore the command field `negated`
     for case in range(file.cases):
         a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
         a_registers, metadata = [], []
@@ -168,12 +168,12 @@ _SCALED_PANELS = 4
 
 @dataclass(frozen=True, eq=False)
 class CtaInstruction:
-    """A ``tcgen05.mma`` with its arguments for :func:`sptc.tcgen05_mma` and its command for the hardware."""
+    """A ``tcgen05.mma``: its arguments for :func:`sptc.tcgen05_mma`, and the command that starts it in hardware."""
 
     opcode: Opcode
     descriptor: InstructionDescriptor  #: Decoded instruction descriptor
     arguments: dict[str, Any]  #: All arguments of :func:`sptc.tcgen05_mma` except the memories
-    command: CtaCommand  #: Command for the top module of the hardware
+    command: CtaCommand  #: Command with which the top-level module executes the instruction
 
     @property
     def placement(self) -> Placement:
@@ -263,7 +263,7 @@ def random_instruction(
     operands = {name: arguments[name] for name in (*_OPERANDS, *_SCALES) if name in arguments}
     command = cta_command(config, opcode, descriptor, operands, enable_input_d=arguments["enable_input_d"])
     assert command is not None, i
-    if i.a.is_integer:  # integer instructions ignore `negated`
+    if i.a.is_integer:  # integer instructions ignore the command field `negated`
         command = replace(command, fields=command.fields | {"negated": True})
     return CtaInstruction(opcode, descriptor, arguments, command)
 

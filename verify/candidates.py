@@ -51,7 +51,7 @@ def draw_candidates(
 def _with_metadata(
     i: Instruction, matrices: MatrixOperands, rng: np.random.Generator, any_nibble: bool = False
 ) -> Given:
-    """Draw metadata for tiles: nibbles, if missing or with `any_nibble`, and nibbles for the next sparsity selector."""
+    """Draw metadata nibbles, also for the next sparsity selector; keep given nibbles unless `any_nibble` is set."""
     if i.rule is None:
         return Given(matrices)
     legal = np.array(sorted(i.rule.legal), np.uint8)
@@ -64,7 +64,7 @@ def _with_metadata(
 
 
 def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw tiles in which the two largest products cancel, and all other terms are near the last kept bit."""
+    """Draw tiles whose two largest products cancel; other terms are near the lowest bit that alignment keeps."""
     draft = Draft(i, cases, rng)
     low, high = np.add(exponents_of(i.a), exponents_of(i.b)).tolist()
     largest = rng.integers(min(max(low + numerics.alignment_bits // 2, -120), high), high, cases, endpoint=True)
@@ -95,18 +95,18 @@ def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cas
 
 
 def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw tiles whose block scales bring terms near the last kept bit or the last bit of D; accumulators are zero."""
+    """Draw tiles with C = 0; scales bring terms near the lowest bit of D or the lowest bit that alignment keeps."""
     assert i.scale_format
     assert i.scale_size
     matrices = scaled_matrices(i, "zeros" if numerics.method is Method.GROUPED else "mid", cases, rng)
     large = scaled_matrices(i, "huge", cases, rng)
     last = numerics.zero_exponent - numerics.alignment_bits
     least = i.d.minimum_exponent - i.d.fraction_bits
-    if numerics.method is Method.GROUPED:  # each group sum is near the last bit of D or near the last kept bit
+    if numerics.method is Method.GROUPED:  # group sums near the lowest bit of D or the lowest that alignment keeps
         near = np.where(rng.random((cases, 1, i.scale_size)) < 0.5, least, last)
         exponents = near + rng.integers(-3, 6, near.shape)
     else:
-        # Some products need bits below the last kept bit, and their sum must reach the last bit of the result.
+        # Alignment must truncate bits of some products, but the sum of products must reach the lowest bit of D.
         lowest = max(last - 12, least - i.a.maximum_exponent - i.b.maximum_exponent - i.stored_k.bit_length())
         least_product = exponents_of(i.a)[0] + exponents_of(i.b)[0]
         exponents = rng.integers(lowest, min(last - least_product, least + 25), (cases, 1, 1), endpoint=True)
@@ -168,13 +168,13 @@ def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)
 
 
-#: Range of exponents of the second product of a row of A. `_BELOW`: difference between the exponent of the smallest
-#: subnormal of D and the lowest exponent of the range. `_EXPONENTS`: number of exponents in the range.
+#: For the second product of a row of A: how far the lowest exponent is below the exponent of the smallest subnormal of
+#: D, and number of different exponents.
 _BELOW, _EXPONENTS = 25, 32
 #: Exponents of the first product of a row of A, relative to the exponent of the smallest subnormal of D.
 _FIRST = (-1, 0, 1)
-#: Number of types of tiles in :func:`least_matrices`: one per exponent of the first product, one without first product,
-#: and one without products.
+#: Number of types of tiles in :func:`least_matrices`: one for each exponent of the first product, one with a first
+#: product of zero, and one with only zero products.
 _TURNS = len(_FIRST) + 2
 
 

@@ -42,7 +42,7 @@ __all__ = [
     "write_pack",
 ]
 
-#: Maximum number of cases in a conformance pack.
+#: Maximum number of test cases in a conformance pack.
 MOST_CASES = 256
 #: Target numbers of cases. First: cases that distinguish each neighbour (wrong model) from the right model. Second:
 #: cases that distinguish each pair of neighbours.
@@ -64,14 +64,14 @@ class Apart:
 
     name: str  #: Name of the neighbour (wrong model), such as "F = 24"
     outputs: tuple[int, ...]  #: Number of outputs that differ from the right model, for each case of the pack
-    digest: str  #: SHA-256 of all outputs of the neighbour (wrong model)
+    digest: str  #: SHA-256 of all outputs that the wrong model computes for the pack
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pack:
     """Conformance pack of one instruction: cases, and neighbours (wrong models) whose results differ in these cases."""
 
-    file: Replayable  #: Operands with the D of the right model
+    file: Replayable  #: Register file with the operands of all cases, and D of the right model
     seed: int
     candidates: int  #: Number of candidate tiles from which the cases were chosen
     #: Neighbours (wrong models) that can differ from the right model, including those that differ in no case of the
@@ -180,7 +180,7 @@ def _described(file: Replayable, seed: int, candidates: int) -> Pack:
     placement or negation that packs do not have.
     """
     assert file.d is not None
-    if (file.run() != file.d).any():  # for invalid operands, run() raises the error
+    if (file.run() != file.d).any():  # run() raises an `Error` if the operands are invalid
         raise FileError(f"D in the pack of {file.name} is not the result of the model of {file.arch}")
     operands, expected = given_of(file), file.matrix(file.d)
     if (right_model(file.instruction, file.arch).multiply(operands) != expected).any():
@@ -260,7 +260,7 @@ class Judgement:
     outputs: int
     differing: int
     first: Mismatch | None  #: First output that differs from D; None if all are equal
-    beside: int  #: Number of tensor memory words outside D that differ from those of the right model
+    beside: int  #: Number of tensor memory words outside D in which the model under test and the right model differ
     explained_by: tuple[str, ...]  #: Neighbours (wrong models) that reproduce all outputs; empty if all outputs equal D
     #: Neighbour (wrong model) that reproduces the most outputs. Empty if the right model reproduces at least as many.
     nearest: str
@@ -269,7 +269,7 @@ class Judgement:
 
     @property
     def right(self) -> bool:
-        """Whether all results equal those of the right model."""
+        """Whether the model under test gives all results of the right model."""
         return not self.differing and not self.beside
 
 
@@ -332,7 +332,7 @@ def _listed(path: Path, text: str) -> NDArray[np.uint32]:
         words = np.array(content)
     except (ValueError, OverflowError) as error:
         raise error if isinstance(error, FileError) else FileError(refusal) from None
-    if words.dtype.kind == "U" and words.tolist() == content:  # unequal if NumPy turned numbers into strings
+    if words.dtype.kind == "U" and words.tolist() == content:  # unequal if NumPy converted JSON numbers to strings
         return _hexadecimal(path, words.ravel().tolist(), "word").reshape(words.shape)
     if words.dtype.kind not in "iu" or words.min(initial=0) < 0 or words.max(initial=0) >> _WORD_BITS:
         raise FileError(refusal)

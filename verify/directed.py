@@ -112,7 +112,7 @@ def exponents_of(fmt: Format) -> tuple[int, int]:
 
 
 def factor_exponents(instruction: Instruction, products: Codes, b: Codes) -> tuple[Codes, Codes]:
-    """Return exponents of A and B whose sums are as near to `products` as possible; `b` are those preferred for B."""
+    """Return exponents of A and B whose sums are nearest to the exponents `products`; prefer exponents `b` for B."""
     range_a, range_b = exponents_of(instruction.a), exponents_of(instruction.b)
     a = np.clip(products - np.clip(b, *range_b), *range_a)
     return a, np.clip(products - a, *range_b)
@@ -129,7 +129,7 @@ def power_code(fmt: Format, exponent: Codes, fraction: Codes | int, negative: ND
     return body | negative.astype(np.int64) << fmt.bits - 1
 
 
-#: Nibble that selects the first two units of a chunk. This nibble is legal by every metadata rule.
+#: Metadata nibble that selects units 0 and 1 of the four units of a chunk. Every metadata rule permits this nibble.
 _FIRST_UNITS = nibble(0, 1)
 #: Maximum difference between the exponents of accumulator and products in directed tiles, by container width in bits.
 _SPAN = {4: 50, 8: 30, 16: 30, 32: 30}
@@ -144,7 +144,7 @@ def _range(instruction: Instruction) -> tuple[int, int]:
 
 
 def _distances(draft: Draft) -> None:
-    """Fill tiles with one product per row of A, and accumulators with exponents above and below that of the product."""
+    """Fill tiles with one product per row of A, and accumulators that are larger or smaller than the product."""
     i, rng = draft.instruction, draft.rng
     exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     rows = (draft.tiles, i.m)
@@ -158,7 +158,7 @@ def _distances(draft: Draft) -> None:
 
 
 def _edges(draft: Draft) -> None:
-    """Fill tiles with C whose fraction is nearly all zeros or all ones, and products of 0.25 to 1.5 last bits of C."""
+    """Fill tiles with C whose fraction is nearly all zeros or all ones, and products of 0.25 to 1.5 ulp of C."""
     i, rng = draft.instruction, draft.rng
     fmt = i.c
     kept = (
@@ -203,7 +203,7 @@ def _cancellations(draft: Draft) -> None:
 
 
 def _least(draft: Draft) -> None:
-    """Fill tiles with one tiny product per row of A, near the last kept bit, and zero or subnormal accumulators."""
+    """Fill tiles with one product per row of A, near the lowest bit that alignment keeps, and zero or subnormal C."""
     i, rng = draft.instruction, draft.rng
     low, high = (-50, -12) if i.d.name == "f16" else (-175, -115)
     exponents_a, _, _ = draft.products(rng.integers(low, high, draft.tiles), exact=draft.signs(draft.tiles))
@@ -233,7 +233,7 @@ def _zeros(draft: Draft) -> None:
 
 
 def _special(draft: Draft) -> None:
-    """Fill tiles with NaN and Inf: at most two per row of A or column of B, so that few sums contain several."""
+    """Fill tiles with NaN and Inf: at most two per row of A or column of B, so that few sums contain more than one."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "zeros" if rng.integers(2) else "narrow", draft.b.shape, rng)

@@ -43,7 +43,7 @@ class DotProducts(Recorded):
     instruction: Instruction
     opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction; None for ``mma`` and ``wgmma``
     #: Operands of all dot products: rows of A, shape (cases, 1, elements); columns of B, shape (cases, elements, 1); C,
-    #: shape (cases, 1, 1). If there are fewer elements than the instruction has along K, the missing ones are zero.
+    #: shape (cases, 1, 1). If there are fewer elements than the instruction has along K, the missing elements are zero.
     operands: MatrixOperands
     d: NDArray  #: Codes of the recorded results, shape (cases, 1, 1)
 
@@ -53,7 +53,7 @@ class DotProducts(Recorded):
         return self.operands.c
 
     def take(self, cases: NDArray[np.intp] | slice) -> "DotProducts":
-        """Return a copy of the set with only the selected dot products."""
+        """Return a set with only the selected dot products."""
         return replace(self, d=self.d[cases], operands=self.operands.take(cases))
 
     def run(self, backend: str | Backend = "golden") -> NDArray:
@@ -65,7 +65,7 @@ class DotProducts(Recorded):
         return backend_named(backend).multiply(i, self.arch, replace(operands, a=a, b=b)).d
 
     def matrix(self, result: NDArray) -> NDArray:
-        """Return the result unchanged: its values are already codes of D."""
+        """Return a result of :meth:`run` unchanged: the values of the result are already codes of D."""
         return result
 
 
@@ -114,7 +114,7 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
 
 
 def _columns(i: Instruction) -> dict[str, int | None]:
-    """Return, for each array of a set, the largest allowed length of its second axis; None if it has only one axis."""
+    """Return the maximum length of the second axis of each array of dot products; None for arrays with one axis."""
     columns: dict[str, int | None] = {"a": i.stored_k, "b": i.k, "c": None, "d": None}
     columns |= {"nibbles": i.chunks} if i.sparse else {}
     return columns | dict.fromkeys(("scale_a", "scale_b"), i.scale_size) if i.scale_size else columns

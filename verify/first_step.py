@@ -14,8 +14,8 @@ from .trace import OutputTrace
 
 __all__ = ["first_possible_step"]
 
-#: Parameters of the search: number of accumulators per call of the golden model, and number of accumulator codes that
-#: are tried on each side of the code at which the result crosses the target `d`.
+#: Search for an accumulator code that leads to the final code `d`: number of accumulators per call of the golden model,
+#: and number of accumulator codes that are tried on each side of the code at which the result passes `d`.
 _POINTS, _WINDOW = 1024, 2048
 _Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
@@ -66,12 +66,12 @@ def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters:
 
 
 def _reaches(tail: _Tail, d: int, bits: int) -> bool:
-    """Return whether the function `tail` gives the result `d` for any accumulator code."""
+    """Return whether the remaining steps (the function `tail`) give the final code `d` for any accumulator code."""
     sign = 1 << bits - 1
     infinity = 0x7F800000 if bits == 32 else 0x7C00
 
     def converted(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Convert codes of floats to integers in the order of these floats (ranks), or ranks to codes."""
+        """Convert codes of floats to ranks (integers in the order of the floats), or ranks back to codes."""
         return np.where((values < 0) | (values >= sign), sign - 1 - values, values)
 
     special = np.array([infinity, infinity | sign, infinity | infinity >> 1])

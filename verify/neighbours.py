@@ -28,7 +28,7 @@ __all__ = ["Model", "neighbours_of", "right_model", "same_alignment", "same_floo
 class Model:
     """A model of one instruction: the right model, or a model that is wrong in one parameter or rule."""
 
-    name: str  #: Name: the difference from the right model, such as "F = 24"
+    name: str  #: Name of the model, which states the difference from the right model, such as "F = 24"
     instruction: Instruction  #: Instruction that this model computes
     numerics: Numerics  #: Numerics parameters of this model
     mux: str  #: Kind of multiplexer that selects elements of B: ``mux4`` or ``mux3``
@@ -65,7 +65,7 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
 
 
 def _integer_neighbours(right: Model) -> Iterator[Model]:
-    """Yield wrong integer models: sums wrapped or clamped wrongly, or another F, L or e_zero, which has no effect."""
+    """Yield wrong integer models: wrong overflow of sums, or other float parameters (F, L, e_zero) without effect."""
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
     yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))
@@ -79,7 +79,7 @@ def _integer_neighbours(right: Model) -> Iterator[Model]:
 
 
 def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield wrong models of a float instruction, each with one changed parameter or rule, or another method for fp8."""
+    """Yield wrong models of a float instruction: one changed parameter or rule, or fp8 emulation added or removed."""
     i, p = right.instruction, right.numerics
     changes: tuple[tuple[str, str, Iterable[Any], Callable[..., str]], ...] = (
         ("alignment_bits", "F = {}", (p.alignment_bits - 1, p.alignment_bits + 1), same_alignment),
@@ -131,7 +131,7 @@ _SWAPPED = np.array([nibble(*reversed(indices(value))) for value in range(16)], 
 
 
 def _metadata_neighbours(right: Model) -> Iterator[Model]:
-    """Yield models with wrong multiplexers, metadata of a wrong chunk or selector, or exchanged indices in nibbles."""
+    """Yield models that select wrong elements of B: wrong multiplexers, chunk or selector, or swapped indices."""
     i = right.instruction
     if not i.sparse:
         return
@@ -173,7 +173,7 @@ def _scale_neighbours(right: Model) -> Iterator[Model]:
 class _Exponents:
     """Bounds of the exponents of all finite nonzero terms of one kind, such as all products."""
 
-    #: Smallest and largest exponent of a nonzero term in the search for the largest exponent of a sum.
+    #: Smallest and largest exponent of a nonzero term in the comparison that finds the alignment exponent of a sum.
     least: int
     largest: int
     last: int  #: Exponent of the lowest bit that any term can have: the weight of this bit is ``2**last``
@@ -197,7 +197,7 @@ def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
     if instruction.scale_format is None:
         return _Exponents(least, largest, last)
     scale = _number_exponents(instruction.scale_format)
-    if numerics.method is Method.GROUPED:  # the exponent of a group is the sum of its scales' exponents
+    if numerics.method is Method.GROUPED:  # exponent of a group of products: sum of the exponents of its two scales
         return _Exponents(2 * scale.least, 2 * scale.largest, last + 2 * scale.last)
     return _Exponents(least + 2 * scale.least, largest + 2 * scale.largest, last + 2 * scale.last)
 
@@ -212,7 +212,7 @@ def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
 
 
 def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return the reason why alignment truncates no bit with either of two values of F; empty if a bit may be lost."""
+    """Return why alignment truncates no bit with either number of alignment bits (F); empty if a bit may be lost."""
     kinds = (_term_exponents(instruction, one), _number_exponents(instruction.c))
     grid = max(bounds.largest for bounds in kinds) - min(one.alignment_bits, other.alignment_bits)
     last = min(bounds.last for bounds in kinds)
@@ -222,7 +222,7 @@ def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> 
 
 
 def same_floor(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return the reason why two values of e_zero give the same results; empty if results may differ.
+    """Return why two lower bounds of the alignment exponent (e_zero) give equal results; empty if results may differ.
 
     e_zero matters only where all nonzero terms have smaller exponents, and alignment to e_zero truncates one of them.
     """

@@ -50,7 +50,7 @@ def every_subject(arch: str) -> Iterator[Subject]:
 
 
 def require_placed(subject: Subject, arch: str) -> str:
-    """Check that a pack of the instruction can be made; return the architecture whose numerics the target has.
+    """Check that a conformance pack of the instruction can be made; return the architecture with the target's numerics.
 
     Raise an `InstructionError` if the architecture does not have the instruction, and an `OperandError` if no public
     source states where all operands are stored, or the instruction shifts A.
@@ -85,7 +85,7 @@ def file_of(
 
 
 def given_of(file: Replayable) -> Given:
-    """Return, as matrices, the operands of a register file that has the layout of :func:`file_of`.
+    """Return the operands of a register file as matrices; the operands must be placed as :func:`file_of` places them.
 
     Raise a `FileError` if ``tcgen05`` operands have other addresses than :func:`file_of` uses, if descriptors of
     ``wgmma`` differ between cases, or if ``wgmma`` negates operands or does not add the old D.
@@ -135,7 +135,7 @@ def _of_tensor_memory(file: TensorMemoryFile) -> Given:
 
 
 def _elsewhere(where: Arrangement) -> TensorMap:
-    """Return the tensor memory lanes and bits of the metadata that the next sparsity selector would select."""
+    """Return the tensor memory lanes and bits that hold the metadata of the next sparsity selector."""
     i = where.instruction
     following = (where.sparsity_selector + 1) % i.sparsity_selectors
     return metadata_map(layout_for(where.opcode, i.m), i, following, where.addresses["e"])

@@ -241,7 +241,7 @@ def _judged(path: Path, row: Row, entry: dict[str, Any], pack: Pack, name: str) 
     file = pack.file
     assert file.d is not None
     if entry.get("operands") != _digest(_launch(file, name)[2].values()):
-        raise FileError(f"{path}: the operands of {row.subject.name} are those of another version of sptc")
+        raise FileError(f"{path}: the operands of {row.subject.name} come from another version of sptc")
     if "error" in entry:
         return RowJudgement(row, pack, str(entry["error"]), False, None)
     expected = _words(file, file.d)
@@ -259,7 +259,7 @@ def _judged(path: Path, row: Row, entry: dict[str, Any], pack: Pack, name: str) 
 
 
 def rules_decided(judged: Sequence[RowJudgement]) -> dict[str, dict[str, int]]:
-    """Return what GPU results show about each unconfirmed numerics rule that the judged rows (instructions) test.
+    """Return the evidence of GPU results for each unconfirmed numerics rule that the judged rows (instructions) test.
 
     The evidence is the number of rows that agree with the modelled rule, with the alternative rule, and with neither.
     """

@@ -142,7 +142,7 @@ class Findings:
             self._take_area(content)
             return "area"
         if {"seed", "pairs", "total"} <= content.keys():
-            self.seeds.add(str(_number(content["seed"])))  # only the seed: JUnit XML has the results
+            self.seeds.add(str(_number(content["seed"])))  # only the seed of a campaign: its results are in JUnit XML
             return "a campaign"
         if {"file", "passed", "failed", "skipped", "seconds", "seed"} <= content.keys():
             self._take_outcome(content)
@@ -215,7 +215,7 @@ class Findings:
 
     def _take_faults(self, lines: bytes) -> str:
         """Read the outcomes of injected faults; a later line replaces an earlier line for the same fault."""
-        faults = {}  # add outcomes only if all lines of the file are valid
+        faults = {}  # outcomes of faults, stored only if all lines of the file are valid
         for line in lines.splitlines():
             if line.rstrip().endswith(b"]"):  # an interrupted run leaves an incomplete last line
                 for row in json.loads(line):
@@ -240,7 +240,7 @@ def read_findings(folder: Path) -> Findings:
 
     try:
         paths = [Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names]
-    except ValueError as error:  # the name of the folder is not a valid path
+    except ValueError as error:  # the folder's name is invalid, e.g. contains NUL
         raise FileError(f"{folder} cannot be read ({error})") from None
     for path in sorted(paths):
         findings.add(path)
@@ -259,11 +259,11 @@ def _proof(row: dict[str, Any]) -> Proof:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError("expected text")
+        raise TypeError("a field of a result file must be a string")
     return value
 
 
 def _number(value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < float("inf"):
-        raise TypeError("expected a number")
+        raise TypeError("a field of a result file must be a finite number")
     return value

@@ -16,7 +16,7 @@ from .report_files import Area, Case, Findings
 
 __all__ = ["report_page"]
 
-#: Maximum number of entries of a list on the page, and maximum length of a message in characters.
+#: Maximum number of entries of a list on the report page, and maximum length of a message in characters.
 _MOST, _LONGEST = 200, 20_000
 _SLOWEST = 25
 #: Unit of the benchmark rows in which ``benchmarks/faults.py`` reports the share of injected faults that were detected.
@@ -57,7 +57,7 @@ def report_page(findings: Findings) -> bytes:
 
 
 def _printable(value: object) -> object:
-    """Return a value as text for the page, with unprintable characters written as escapes; markup is kept."""
+    """Return a value as text with escapes for unprintable characters; return a value with HTML markup unchanged."""
     if hasattr(value, "__html__"):
         return value
     return "".join(letter if letter.isprintable() or letter in "\n\t" else repr(letter)[1:-1] for letter in str(value))

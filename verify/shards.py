@@ -85,7 +85,7 @@ class Shard:
     #: `sptc.sim.benches.random_operands.distributions`.
     distribution: str
     any_nibble: bool  #: Whether metadata may have any of the sixteen nibbles, not only legal nibbles
-    tiles: int  #: Number of tiles in the shard
+    tiles: int  #: Number of tiles that the shard compares
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
     opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05.mma``
 
@@ -158,7 +158,7 @@ class Plan:
     #: ``tcgen05.mma`` with the smallest N. Back ends of a top-level module test only instructions that the module
     #: executes.
     instructions: tuple[str, ...] = ()
-    tiles: int = DEFAULT_TILES  #: Number of tiles per shard
+    tiles: int = DEFAULT_TILES  #: Number of tiles that each shard (part of a campaign) compares
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
     #: Whether ``wgmma`` is tested with every n. If true, `instructions` may name any n, and empty `instructions` mean
     #: every n. If false, only n = 8 is tested.
@@ -218,7 +218,7 @@ class Plan:
 
     @property
     def lap(self) -> int:
-        """Number of consecutive shards after which all instructions on all datapaths have had each distribution."""
+        """Number of consecutive shards that test each instruction on each datapath with each operand distribution."""
         return len(self._places) * max(place.visits for place in self._places)
 
     @property

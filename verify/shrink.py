@@ -36,8 +36,8 @@ class Atoms:
     """Parts of an operand, such as its elements, that can be set to zero one by one."""
 
     name: str  #: Name of the field of the register file that holds the operand
-    words: NDArray[np.intp]  #: Index of the 32-bit word that contains each part, shape (count,)
-    #: Bit mask of each part in its word, and value of these bits when the part is cleared, shape (count,).
+    words: NDArray[np.intp]  #: Index of the 32-bit word that contains each operand part, shape (count,)
+    #: Bit mask of each operand part in its word, and value of these bits when the part is cleared, shape (count,).
     masks: NDArray[np.uint32]
     values: NDArray[np.uint32]
 
@@ -49,7 +49,7 @@ class Atoms:
         return Atoms(self.name, self.words[which], self.masks[which], self.values[which])
 
     def cleared(self, file: RegisterFile) -> RegisterFile:
-        """Return a copy of a register file in which these operand parts are cleared in every case."""
+        """Return a copy of a register file in which the operand parts of this object are cleared in every case."""
         array = getattr(file, self.name).copy()
         keep, put = np.zeros((2, array[0].size), np.uint32)
         np.bitwise_or.at(keep, self.words, self.masks)
@@ -82,8 +82,8 @@ def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
     yield from (operand.take(needed) for operand, needed in parts)
 
 
-#: Parts of an operand: name of the operand's field, word index of each part, lowest bit of each part in its word, width
-#: of a part in bits, value of a cleared part, and mask of the parts that affect the output.
+#: Operand parts, such as elements: field of the register file, word index and lowest bit of each part, width of a part
+#: in bits, value of a cleared part, and mask of the parts that affect the output.
 _Part = tuple[str, NDArray[np.intp], NDArray[np.intp], int, int, NDArray[np.bool_]]
 
 
@@ -122,7 +122,7 @@ def _mismatch(file: Replayable, backends: Sequence[str]) -> Mismatch | None:
 
 
 def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool]) -> RegisterFile:
-    """Clear all parts of the operands that are not needed for a mismatch, first those that do not affect the output.
+    """Clear all operand parts that a mismatch does not need, first the parts that do not affect the output.
 
     `fails` returns whether a register file still shows the mismatch.
     """
@@ -158,7 +158,7 @@ def reproduce(shard: Shard) -> Reproducer | None:
         return _mismatch(candidate, backends) is not None
 
     case, row, column = mismatch.case, mismatch.row, mismatch.column
-    # Use only the tile with the mismatch if that suffices, else also as few of the preceding tiles as needed.
+    # Keep only the tile with the mismatch or, if this tile alone does not fail, also the 1, 3, 7, ... tiles before it.
     count = 1
     while count <= case and not fails(file.take(slice(case + 1 - count, case + 1))):
         count *= 2

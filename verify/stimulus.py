@@ -44,7 +44,7 @@ class Given:
         return len(self.matrices.c)
 
     def take(self, cases: NDArray[np.intp]) -> "Given":
-        """Return a selection of the tiles."""
+        """Return the operands of the selected tiles."""
         return Given(self.matrices.take(cases), None if self.elsewhere is None else self.elsewhere[cases])
 
     def repeated(self, m: int) -> "Given":

@@ -61,12 +61,12 @@ class Term:
 
     elements: tuple[int, ...]  #: Indices of the stored elements of A in this term; empty for the accumulator
     value: float | int  #: Value of the term, including block scales
-    exponent: int | None  #: Exponent before normalisation; None if `e_max` does not depend on this term
+    exponent: int | None  #: Exponent of the term before normalisation; None if the term cannot set `e_max`
     #: Number of bits by which alignment shifts the term right, at most F + 2: a shift of F + 2 removes all bits of a
-    #: product. None without an exponent.
+    #: product. None if the term has no exponent.
     shift: int | None
-    kept: int | None  #: Value of the term after alignment, in units of the last kept bit
-    cut: float | None  #: Part of the value that alignment truncates, below 1, in units of the last kept bit
+    kept: int | None  #: Value of the term after alignment, in units of the lowest bit that alignment keeps
+    cut: float | None  #: Truncated part of the term, below 1, in units of the lowest bit that alignment keeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +75,13 @@ class Step:
 
     c: int  #: Code of the accumulator before the step
     products: tuple[Product, ...]  #: Products, in the order of the stored elements of A
-    #: Largest exponent of the terms, but at least e_zero. None for integers, and if NaN or Inf decides the result.
+    #: Alignment exponent: largest exponent of the terms, at least e_zero; None for integers or if NaN or Inf decides D.
     e_max: int | None
     alignment_bits: int | None  #: Number of bits kept below `e_max` (F)
     #: Terms in the order of the stored elements of A, then the accumulator. In a step of integers, which are not
     #: aligned, the accumulator is the only term.
     terms: tuple[Term, ...]
-    #: Exact sum of the aligned values, in units of the last kept bit; None if NaN or Inf decides the result.
+    #: Exact sum of the aligned terms in units of the lowest bit that alignment keeps; None if NaN or Inf decides D.
     total: int | None
     rounding: str  #: Name of the rounding mode
     d: int  #: Code of the rounded result of the step
@@ -104,7 +104,7 @@ class FileResult:
     """Recorded result of an output, and the first step that may have caused a difference from the golden model."""
 
     d: int  #: Recorded code of the output
-    #: Index of the first step whose partial result, if changed, could lead to `d`; None if `d` is the model's result.
+    #: Index of the first step that, if wrong, could explain the recorded code; None if the golden model gives the code.
     first_step: int | None
 
 
@@ -144,7 +144,7 @@ def special_term(elements: tuple[int, ...]) -> Term:
 
 
 def selected_halves(low: int | None, high: int | None) -> str:
-    """Return the text of :attr:`Product.selected` for a tf32, from the numbers of both halves (None: not selected)."""
+    """Return, as text for a tf32, the selected row of B from numbers of its two 16-bit halves (None: not selected)."""
     if low is not None and high == low + 1 and low % 2 == 0:
         return str(low // 2)
     return " and ".join("none" if half is None else f"half {half}" for half in (low, high))

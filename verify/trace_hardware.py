@@ -68,7 +68,7 @@ def hardware_traces(
 
 
 def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices of the stored elements of A, and of the rows of B, that the instruction `part` multiplies."""
+    """Return the indices in `i` of the stored elements of A and rows of B that the hardware instruction `part` uses."""
     elements, rows = np.arange(i.stored_k), np.arange(i.k)
     if part is i:
         return elements, rows
@@ -90,14 +90,14 @@ class _View:
     """Converts the hardware signals of one step of one output to the trace record of the step."""
 
     config: CoreConfig
-    #: Traced instruction, and instruction that the hardware executes. With emulation, the second is part of the first.
+    #: Traced instruction, and hardware instruction that executes it or, with emulation, a part of its product.
     instruction: Instruction
     part: Instruction
     signals: Signals
-    #: Index in `instruction` of each stored element of A in `part`, and of each row of B in `part`.
+    #: For each stored element of A, and each row of B, of the hardware instruction: index in the traced instruction.
     elements: NDArray[np.intp]
     rows: NDArray[np.intp]
-    first: int  #: Index of the first stored element of `part` in this step
+    first: int  #: Index, in the hardware instruction, of the first stored element of A in this step
 
     def __post_init__(self) -> None:
         part, signals = self.part, self.signals
@@ -141,13 +141,13 @@ class _View:
         return slot * self.part.container_bits // 8
 
     def _lane(self, byte: int) -> tuple[int, int]:
-        """Return, for a stored byte of A, the decoder lane of its chunk, and the number of its stored unit (0 or 1)."""
+        """Return the decoder lane and the stored unit (0 or 1) of the chunk to which a stored byte of A belongs."""
         unit = 2 if self.part.wide else 1
         chunk, kept = byte // (2 * unit), byte // unit % 2
         return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept
 
     def _element(self, slot: int) -> int:
-        """Return the index of the stored element of A that a slot holds, after any swap of units in the decoder."""
+        """Return the index of the stored element of A that a slot multiplies after the decoder swapped stored units."""
         byte = self._byte(slot)
         lane, kept = self._lane(byte)
         if self.config.mux == "mux3" and self.signals.unsigned(f"decode.metadata{lane}", "swap"):
@@ -251,7 +251,7 @@ class _View:
     def _aligned(self, slot: int, elements: tuple[int, ...]) -> Term:
         component, place = f"unit.multiply.multiply{slot}", self._widths.slots[slot]
         exponent = self.signals.unsigned(component, "product__exponent") - self._offset
-        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # value with block scales, if any
+        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # product, with block scales
         zero = self.signals.unsigned(component, "product__zero")
         shift = self.signals.unsigned(f"unit.align.align{slot}", "shift_amount")
         kept = self.signals.signed("unit.align", f"o__addends__terms__{slot}", place.term_bits)

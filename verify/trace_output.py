@@ -261,7 +261,7 @@ def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
 
 #: Sizes in inches: side of a bit's cell, width of text on the left and on the right, height of title and of a heading.
 _CELL, _LEFT, _RIGHT, _TOP, _GAP = 0.17, 2.1, 1.2, 0.6, 0.75
-#: Maximum number of bit positions drawn below the last kept bit.
+#: Maximum number of truncated bits that a row of a trace picture shows.
 _BELOW = 16
 _KEPT, _CUT, _SUM, _ROUNDED = "#cfe2f3", "#eeeeee", "#d9ead3", "#fff2cc"
 
@@ -270,10 +270,10 @@ _KEPT, _CUT, _SUM, _ROUNDED = "#cfe2f3", "#eeeeee", "#d9ead3", "#fff2cc"
 class _Row:
     """A row of a trace picture: a number drawn as bits, with text on both sides."""
 
-    label: str  #: Text to the left of the drawn bits
-    value: Fraction  #: Value in units of the last kept bit
-    colour: str  #: Colour of the kept bits
-    note: str  #: Text to the right of the drawn bits
+    label: str  #: Text to the left of the bits of the number
+    value: Fraction  #: Drawn number, in units of the lowest bit that alignment keeps
+    colour: str  #: Background colour of the bits that alignment does not truncate
+    note: str  #: Text to the right of the bits of the number
 
 
 def _heading(trace: OutputTrace, number: int, step: Step) -> str:
@@ -284,7 +284,7 @@ def _heading(trace: OutputTrace, number: int, step: Step) -> str:
 
 
 def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:
-    """Yield the rows of the picture of a step, with values in units of the last kept bit, or of 1 for integers."""
+    """Yield the rows of a step's picture, in units of the lowest bit that alignment keeps (1 for integers)."""
     if step.total is None:
         return
     unit = Fraction(2) ** ((step.e_max or 0) - (step.alignment_bits or 0))
@@ -305,7 +305,7 @@ def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:
 
 
 def _span(step: Step, rows: list[_Row]) -> tuple[int, int]:
-    """Return the limits of the bit positions to draw: one above the highest bit of all rows, and the lowest bit."""
+    """Return the range of bits in a step's picture: one above the highest bit of all rows, and the lowest bit."""
     high = max([int(abs(row.value)).bit_length() for row in rows], default=1) + 1
     below = max([_lowest(row.value) for row in rows], default=0) if step.e_max is not None else 0
     return high, -min(below, _BELOW)

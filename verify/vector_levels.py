@@ -115,7 +115,7 @@ class VectorRequest:
     #: ``unit``: ports of the emitted row or unit.
     level: str = "registers"
     config: CoreConfig | None = None  #: Datapath of levels ``warp``, ``row`` and ``unit``; None at level ``registers``
-    #: Distribution of operands, one of :func:`~sptc.sim.benches.random_operands.distributions`; None for all in turn.
+    #: Operand distribution, from :func:`~sptc.sim.benches.random_operands.distributions`; None: tiles use all in turn.
     distribution: str | None = None
     #: Metadata nibbles. ``legal``: legal nibbles only; ``software``: also 0x0 for chunks of stored zeros, as libraries
     #: write them; ``all``: all sixteen nibbles.
@@ -123,8 +123,8 @@ class VectorRequest:
     #: Back end that computes the results of level ``registers``: ``golden``, or ``native``, which computes the same
     #: bits several times faster. The other levels use the golden model.
     backend: str = "golden"
-    #: Register file with the tiles to write at level ``registers``; None for random tiles. Instruction, architecture
-    #: and number of tiles of the file equal those of the request.
+    #: Register file whose tiles the vectors of level ``registers`` hold; None for random tiles. The file must have the
+    #: instruction, the architecture and the number of tiles of this request.
     file: File | None = None
     bench: bool = False  #: Whether to write the top module in Verilog, with a testbench; only in format ``hex``
 
@@ -145,7 +145,7 @@ class VectorRequest:
             drawn_distributions(subject.instruction, self.distribution)
             require_placed(subject, self.arch)
         if (self.level == "registers") != (self.config is None):
-            raise OperandError(f"level {self.level!r} {'has no' if self.config else 'needs a'} datapath")
+            raise OperandError(f"vectors of level {self.level!r} {'have no' if self.config else 'need a'} datapath")
         if self.config:
             datapath_numerics(self.config, subject.instruction, self.arch)
         if self.level != "registers" and self.backend != BACKENDS[0]:
@@ -172,12 +172,12 @@ class VectorRequest:
         return -(-self.tiles // self._block_tiles)
 
     def sample(self) -> tuple[Given, np.random.Generator]:
-        """Return one tile, and a random number generator for properties that all tiles share, such as descriptors."""
+        """Return one random tile, and a random number generator for properties of all tiles, such as descriptors."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         return self._draw(1, 0, rng), rng
 
     def block(self, number: int) -> tuple[Given, np.random.Generator]:
-        """Return the tiles of a block, and a random number generator for all other properties of the block."""
+        """Return the random tiles of a block, and the random generator of other bits of the block's register file."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
         first = number * self._block_tiles
         return self._draw(min(self._block_tiles, self.tiles - first), first, rng), rng
@@ -217,12 +217,12 @@ def file_vectors(file: File, backend: str) -> Vectors:
     """Return vectors from the tiles of a register file; a back end computes D, and the D of the file is not used."""
     file = file.with_fields(d=file.run(backend))
     if isinstance(file, RegisterFile):
-        file = replace(file, recorded="")  # a computed D was not recorded on a GPU
+        file = replace(file, recorded="")  # `recorded` names the GPU that recorded D, but this D is computed
     return _vectors_of(file, file.cases, lambda _: file, 1)
 
 
 def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: int) -> Vectors:
-    """Return vectors. `file` returns a block's register file; `sample` is a file with the same axes and immediates."""
+    """Return vectors of all register files ``file(block)``; `sample` is a file with equal axes and immediates."""
 
     def block(number: int) -> Arrays:
         return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}

@@ -77,7 +77,7 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
 
 
 def numerics_text(config: CoreConfig | None, instruction: Instruction, arch: str) -> str:
-    """Return a text with the numerics of vectors: those of the architecture, or of the datapath if these differ.
+    """Return, as text, the numerics of test vectors: the architecture's or, if different, also the datapath's numerics.
 
     `config` is the datapath of the vectors, or None at level ``registers``.
     """
@@ -127,7 +127,7 @@ def step_vectors(
         return _decoded(config, instruction, inputs), outputs
     rule = control_word(config, instruction, True) >> control_layout()["rule"].offset & _RULE
     flags = undefined_chunks(config, instruction, inputs[:, words.metadata], rule, True)
-    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # bits above D: integer overflow, then metadata flags
+    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # result word 1: overflow, then metadata flags
     return inputs, outputs
 
 

@@ -178,7 +178,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
                 for file, text in bench_files(request.config, request.level, vectors.tables, request.seed).items():
                     files.write(file, text.encode())
             _WRITERS[name](files, vectors, facts)
-            (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest would not match the new files
+            (folder / MANIFEST).unlink(missing_ok=True)  # delete the old manifest, which does not match the new files
     except OSError as error:
         raise FileError(f"vectors cannot be written to {folder} ({error.strerror or error})") from None
     manifest = {**facts, "files": files.digests}

@@ -154,7 +154,7 @@ def test_failing_kernels_and_invalid_records(files: Files, tmp_path: Path, capsy
         ({"rows": 3}, "'rows' is missing or has the wrong type"),
         ({"target": "sm_75"}, "the target 'sm_75' is unknown"),
         ({"rows": []}, "the list 'rows' is empty, or one of its entries lacks 'name' or 'selector'"),
-        ({"seed": 1}, "are those of another version of sptc"),
+        ({"seed": 1}, "come from another version of sptc"),
         ({"rows": [results["rows"][0] | {"d": "AAAA"}]}, "the recorded results of .* are damaged"),
         ({"rows": [results["rows"][0] | {"sha256": "0"}]}, "the recorded results of .* are damaged"),
     ):
