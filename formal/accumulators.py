@@ -37,7 +37,7 @@ def _contents(h: Harness) -> None:
     The proof does not cover requests that read no accumulators.
     """
     reset = h.clocked()
-    # One array, with 16 lanes of tensor memory, suffices, because all lanes have the same wiring.
+    # The proof needs only one array, with 16 lanes of tensor memory, because all lanes have the same wiring.
     store = h.add("store", Accumulators(1, _INSIDE))
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)

@@ -18,11 +18,11 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tcgen05_streams import TCGEN05  # TCGEN05 includes the properties of tcgen05.py, which tcgen05_streams.py imports
+from .tcgen05_streams import TCGEN05  # tcgen05_streams.py imports tcgen05.py, so TCGEN05 has the properties of both
 from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .warpgroup import WGMMA  # WGMMA includes the properties of wgmma.py, which warpgroup.py imports
+from .warpgroup import WGMMA  # warpgroup.py imports wgmma.py, so WGMMA has the properties of both modules
 
 __all__ = ["PROPERTIES", "chosen"]
 

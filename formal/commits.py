@@ -89,7 +89,7 @@ def _order(h: Harness) -> None:
 
 
 def _claim_groups(h: Harness, commits: Any, groups: Value, open_ones: Value) -> list[Value]:
-    """Claim order and bounds of the numbers stored for commit groups. Return how many instructions each group awaits.
+    """Claim order and bounds of the instruction numbers for which commit groups wait. Return how many each awaits.
 
     A negative result counts later instructions that have completed, although the group does not wait for them.
     """
@@ -99,7 +99,7 @@ def _claim_groups(h: Harness, commits: Any, groups: Value, open_ones: Value) -> 
     waits = [h.named(f"waits_{place}", entry(place) - completed, signed(_BITS)) for place in range(_GROUPS)]
     for place, wait in enumerate(waits):
         newer = Mux(groups == place + 1, open_ones, waits[place + 1]) if place + 1 < _GROUPS else open_ones
-        # One group finishes in each cycle in which the oldest group waits for no instruction.
+        # One commit group finishes in each cycle in which the oldest commit group waits for no instruction.
         least = place - (_GROUPS - 1)
         h.claim(f"group_{place}", (groups <= place) | ((wait <= newer) & (wait >= least)))
     return waits

@@ -58,7 +58,7 @@ class _Walk:
         while self.pending:
             cell = self.cells[self.pending.pop()]
             if not isinstance(cell, _COMPARED):
-                raise TypeError(f"a netlist with a cell of type {type(cell).__name__} has no digest")
+                raise TypeError(f"the digest of a netlist cannot include a cell of type {type(cell).__name__}")
             kept = self.any_state and isinstance(cell, _nir.FlipFlop) and cell.module_idx == 0
             fields = [value for name, value in vars(cell).items() if name not in _UNIMPORTANT]
             self.enter([type(cell).__name__, kept, *fields])

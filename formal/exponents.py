@@ -37,8 +37,8 @@ ALIGNMENT = Topic("alignment")
 PRODUCT_EXPONENT = unsigned(EXPONENT_BITS + 1)
 #: Width in bits of the difference between the largest exponent and the exponent of any term.
 DISTANCE_BITS = ALIGNED_EXPONENT.width - 1
-#: Upper limit of the magnitude of e_max in a step of packed e2m1, before e_max includes the exponents of the scaled
-#: groups.
+#: Upper limit of the magnitude of e_max (largest exponent of a step) with e2m1 operands, before e_max includes the
+#: exponents of groups of products.
 GROUP_LIMIT = 256
 _UE8M0_BIAS = 127
 _RESULTS = FORMATS["f16"], FORMATS["f32"]
@@ -148,8 +148,8 @@ class _Stage:
             h.assume(Cat(this for this, _ in runs[name]).any())
         packed = elements[0].packed_float
         codes_of_results = {ResultCode.F32} if packed else results(config) - {ResultCode.S32}
-        # Assumptions exclude combinations that no instruction has: block scales with integers or with wider elements,
-        # and f16 results of packed floats.
+        # Assumptions exclude combinations that no instruction has: block scales with integers or with elements of
+        # more than eight bits, and f16 results of packed 4-bit floats.
         h.assume(Cat(result == code for code in sorted(codes_of_results, key=lambda code: int(code.value))).any())
         if elements[0].container_bits > 8 or elements[0].format.is_integer:
             h.assume(scale == ScaleCode.NONE)
@@ -171,7 +171,7 @@ class _Stage:
 
 @ALIGNMENT.property("e_max", kinds)
 def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
-    """The multiply stage finds E, the largest exponent of the nonzero products, the nonzero accumulator and e_zero.
+    """The multiply stage finds E: the floor e_zero, or the largest exponent of a nonzero product or accumulator.
 
     None of these exponents is larger than E, and at least one of them equals E. The distances of E from the exponents
     of the accumulator and of the smallest normal number are right, and fit the widths of their signals. The exponent of

@@ -93,7 +93,7 @@ def _name(request: data.View, segment: Value, row: int) -> Value:
 
 
 class _MarkedMemory:
-    """Model of shared memory. Bit 0 of a 16-bit word is 1 only in the marked word. Bit 1 is the top bit of the address.
+    """Model of shared memory with 16-bit words: bit 0 is 1 only at one free address, bit 1 is the top address bit.
 
     In the cycle after a cycle without a read, bits 0 and 1 of each word are arbitrary.
     """
@@ -108,12 +108,12 @@ class _MarkedMemory:
             h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(output)
 
     def places(self, request: data.View, segment: Value, row: int, word: int) -> tuple[Value, Value]:
-        """Return two flags, for K-major and MN-major: whether element `word` of a core matrix row is marked."""
+        """Return whether word `word` of a core matrix row is the word with bit 0 = 1, for K-major and for MN-major."""
         straight = (_name(request, segment, row) == self.address) & (self.word == word)
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
     def marks(self, request: data.View, segment: Value, row: int, word: int) -> Value:
-        """Return whether the word that the proof follows is word `word` of row `row` of the request's core matrix."""
+        """Return whether word `word` of row `row` of the request's core matrix is the memory word with bit 0 = 1."""
         straight, across = self.places(request, segment, row, word)
         return (~request.mn_major & straight) | (request.mn_major & across)
 
@@ -121,7 +121,7 @@ class _MarkedMemory:
 # Upper bound on the cycles needed to reach every cover condition: the time in which two panels of B are fetched.
 @FETCH.property("both", lambda _: [(False,), (True,)], cycles=2 * (CORE_MATRICES + 3))
 def _both(h: Harness, short: bool) -> None:
-    """A and B share a memory port. Panels of B arrive in request order without loss, and A arrives in core matrices.
+    """A and B share a memory port. Panels (eight columns) of B arrive in order without loss, and A in core matrices.
 
     A panel has eight rows of A or eight columns of B. Every word of a panel is the word that the request and the
     position in the panel select, for K-major and for MN-major operands. If B is requested and a buffer has room, B is
@@ -194,8 +194,8 @@ class _Panels:
         for place, entry in enumerate(pending):
             with m.If(self._accepted & (behind == place)):
                 m.d.sync += entry.eq(request)
-        # Registers of the model: the core matrix of B that arrives, the segments that each panel buffer stores, and the
-        # request that each panel buffer serves.
+        # Registers of the model of B: the core matrix that arrives, and the core matrices and request of each
+        # panel buffer.
         self._arriving = Signal(name="arriving_b")
         self._arriving_segment = Signal(3, reset_less=True, name="arriving_segment")
         self._arriving_request = Signal(layout, reset_less=True, name="arriving_request")
@@ -223,7 +223,7 @@ class _Panels:
                 ]
 
     def claim(self, h: Harness, same_request: Value) -> None:
-        """Claim that panel buffers hold the right words. Claims about the control logic make these claims inductive."""
+        """Claim that the panel buffers of B hold the requested words. Claims about control make the claim inductive."""
         fetch, signal, memory, segment = self._fetch, self._fetch.signal, self._memory, self._segment
         arriving, number, request = self._arriving, self._arriving_segment, self._arriving_request
         whole = (1 << self._segments) - 1

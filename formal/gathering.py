@@ -88,7 +88,7 @@ def _column_of_b(b: Any, column: int, segment: int) -> Value:
 
 
 def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> list[Value]:
-    """Return the metadata nibbles of a row of A, as the figures of metadata registers in PTX show.
+    """Return the metadata nibbles of a row of A from the registers in which the figures of PTX show them.
 
     With 16-bit elements, the thread that the sparsity selector picks, or the pair of threads if K is long, holds 16
     bits of row g and 16 bits of row g + 8. With smaller elements a thread holds 32 bits of one row, and the threads of
@@ -160,14 +160,14 @@ class IssuedInstruction:
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
     def same_metadata(self, nibbles: Value, row: int, step: Value) -> Value:
-        """Return 1 if a step is dense, or `nibbles` (for 16-bit elements, the lower half) are those of the row of A."""
+        """Return 1 if `nibbles` (for 16-bit elements, the lower half) are the metadata of row `row`, or A is dense."""
         half = 2 * self.config.chunks
         narrow = nibbles == self.metadata(row, step)
         wide = nibbles[:half] == self.metadata(row, step)[:half]
         return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
 
     def same_scales(self, scales: Value, operand: str, index: int) -> Value:
-        """Return 1 if `scales` (with 1X, only the first) are those of the operand, or PTX forbids the byte id."""
+        """Return 1 if `scales` (with 1X, the first) are the operand's block scales, or PTX forbids the byte id."""
         size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
         expected = self.scales(operand, index)
         allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
@@ -176,7 +176,7 @@ class IssuedInstruction:
     def same_accumulator(
         self, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], step: Value
     ) -> Value:
-        """Return 1 if an output's accumulator is C in the first step, or the first step's result in the second step."""
+        """Return 1 if an output gets the right accumulator: C in the first step, then the result of the first step."""
         config, (words, overflows) = self.config, returned
         row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
         output, number = within[0] * config.columns + within[1], row * COLUMNS + column
@@ -187,7 +187,7 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield parameter sets: a register field of an instruction, with the configuration for the proof of the field.
+    """Yield each register field of an instruction, with the configuration in which the proof of the field is run.
 
     Only the proof of field `c` follows results, so the configurations of all other fields have no pipeline registers.
     """

@@ -29,7 +29,7 @@ def legal(nibble: Value, rule: RuleCode) -> Value:
 
 @METADATA.property("legal", lambda config: [(config.mux,)])
 def _legality(h: Harness, mux: str) -> None:
-    """The decoder's flag `legal` is right for all metadata nibbles and rules, and zero for codes without a rule.
+    """Flag `legal` of the decoder is 1 for nibbles that the metadata rule defines, and 0 for others and unknown rules.
 
     Every nibble that the rule ORDERED defines is also legal under the rule PLAIN.
     """

@@ -52,10 +52,10 @@ EXPONENT_BITS = FORMATS["f32"].exponent_bits
 ACCUMULATOR_BITS = FORMATS["f32"].fraction_bits + 1
 #: Signal shape of exponents that include format biases and block scales, such as the largest exponent of a step.
 ALIGNED_EXPONENT = signed(EXPONENT_BITS + 3)
-#: Number of fraction bits of a scaled group: two from the product of two e2m1, and three from each ue4m3 scale.
+#: Number of fraction bits of a sum of e2m1 products times two ue4m3 scales: two of a product, and three of each scale.
 SCALED_GROUP_FRACTION_BITS = 2 + 2 * FORMATS["ue4m3"].fraction_bits
-#: Largest magnitude of a scaled group in units of its lowest bit: 16 products of 6 * 6, with two scales of significand
-#: 15/8.
+#: Largest magnitude of a sum of 16 e2m1 products times two ue4m3 scales, in units of its lowest bit: each product is
+#: 6 * 6, and each scale has significand 15/8.
 LARGEST_SCALED_GROUP = BLOCK_GROUP * 12**2 * 15**2
 #: Largest exponent of a product of two packed e2m1: the largest e2m1 is 6, whose exponent is 2.
 LARGEST_PACKED_EXPONENT = 2 + 2
@@ -99,7 +99,7 @@ def grid_bits(config: CoreConfig) -> int:
 
 
 def float_slots(config: CoreConfig) -> int:
-    """Return the number of product slots whose products may be floats that are not summed in groups."""
+    """Return the maximum number of float products in a step that are aligned one by one, not as sums of groups."""
     return max((config.slots_of(element) for element in config.elements if not element.fixed_point), default=0)
 
 
@@ -124,7 +124,7 @@ def c_excess_bits(config: CoreConfig) -> int:
 
 
 def product_place(config: CoreConfig, index: int) -> int:
-    """Return the bit position in a step's sum at which the lowest bit of a slot's unshifted product is added.
+    """Return the position, in the sum of a step, of the lowest bit of a slot's product before the alignment shift.
 
     The position is at most ``F - 2 * fraction bits`` of each float format, so that no product loses fraction bits. It
     is high enough that no float needs a wider significand than the widest element. Between these limits, the lowest bit

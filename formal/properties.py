@@ -1,4 +1,4 @@
-"""Properties, the topics that group them, and their proof cases for sets of parameters."""
+"""Formal properties of the hardware, the topics that group them, and their proof cases (sets of parameters)."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

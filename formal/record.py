@@ -37,7 +37,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Record:
-    """Record of all proof cases that are proved."""
+    """Record of proofs, with an entry for each proof case that was proved."""
 
     #: Source digest (:func:`source_digest`) at the time when every property of every preset was last proved, or None.
     sources: str | None

@@ -94,7 +94,7 @@ class _AnyRows(CarrySaveTree):
 
 
 def _step_terms(config: CoreConfig) -> list[int]:
-    """Return the widths in bits of all terms of a step, in the order of the tree's inputs."""
+    """Return the widths in bits of all terms that a step adds up, in the order of the carry-save tree's inputs."""
     narrow = [element for element in config.elements if element.container_bits == 4]
     of_group = LARGEST_SCALED_GROUP.bit_length() + config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
     return [
@@ -106,12 +106,12 @@ def _step_terms(config: CoreConfig) -> list[int]:
 
 
 def _term_bits(config: CoreConfig, slot: int) -> int:
-    """Return the width in bits, with sign, of a product slot's unshifted product, counted from bit 0 of the sum."""
+    """Return the width in bits, with sign, of a slot's product before the alignment shift, from bit 0 of the sum."""
     return product_place(config, slot) + product_bits(config, slot)
 
 
 def _trees(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield, for the tree of a step and each tree of a group, the number of terms of each width, and the sum width."""
+    """Yield, for the carry-save trees of a step and of groups, the number of terms of each width, and the sum width."""
     runs = [(len(list(alike)), bits) for bits, alike in groupby(_step_terms(config))]
     yield tuple(f"{count}x{bits}" for count, bits in runs), total_bits(config)
     if groups(config):
@@ -159,7 +159,7 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
 
 
 def _adders(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield the widths of a datapath's adders: one adds the output words of the tree, the other rounds floats."""
+    """Yield the widths of two adders: one adds the output words of the carry-save tree, the other rounds floats."""
     yield (total_bits(config),)
     if is_floating(config):
         yield (_ROUNDED_BITS,)
@@ -183,7 +183,7 @@ def _sum(terms: list[Value]) -> Value:
 
 
 def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) -> None:
-    """Assume that a tree preserves the sum, which the property `reduction.tree` proves for terms of equal widths."""
+    """Assume that a carry-save tree preserves the sum of its terms, as `reduction.tree` proves for these widths."""
     assert (list(tree.term_bits), tree.total_bits) == (term_bits, bits)
     total = _sum([term + increment for term, increment in zip(tree.terms, tree.increments, strict=True)])
     words = tree.word0 + tree.word1 + tree.carry
@@ -230,7 +230,7 @@ def _group(h: Harness, config: CoreConfig, count: int) -> None:
 
 @REDUCTION.property("width", lambda config: [(anonymous(config), word) for word in config.formats])
 def _width(h: Harness, config: CoreConfig, word: str) -> None:
-    """No step overflows the width of the sum, even if all terms have the largest magnitude of their format.
+    """The sum of a step never overflows its width, even if all terms have the largest magnitude of their format.
 
     The total is compared with a sum that is eight bits wider. The proof assumes that the tree and the adder of the
     reduce stage are right, as `reduction.tree` and `reduction.adder` prove.
@@ -278,7 +278,7 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
                 addend = term + increment
             bounded.append(addend)
             if len(bounded) == (parts(config) if name == "group_terms" else 1):
-                # `bound` limits the sum over all parts of a group, not each part.
+                # `bound` is the largest magnitude of the sum of all parts of a group, not of one part.
                 whole = _sum(bounded)
                 h.assume((whole >= -bound) & (whole <= bound))
                 extremes.append(whole == bound)

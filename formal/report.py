@@ -53,7 +53,7 @@ class Table:
         self._cases = len(cases)
         self._results: list[str] = []
         self._seconds = 0.0
-        of_cases = zip(_HEAD, *map(_of_case, cases), strict=False)  # columns whose widths depend on the proof cases
+        of_cases = zip(_HEAD, *map(_of_case, cases), strict=False)  # table columns as wide as their longest cell
         self._widths = [*(max(map(len, column)) for column in of_cases), *_DECIDED_WIDTHS]
 
     @property
@@ -80,7 +80,7 @@ class Table:
 
 
 def counterexample(outcome: Outcome) -> str:
-    """Return a failed proof as text, with the decoded values that change in each of the last cycles of its run."""
+    """Return a failed proof as text, with the decoded values that change in the last cycles of the counterexample."""
     case = outcome.case
     lines = [f"{case.subject.name} of {case.described} is {outcome.result}: {case.subject.statement}"]
     if outcome.result == "vacuous":
@@ -130,7 +130,7 @@ def _recorded_seconds() -> dict[str, dict[str, float]]:
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """Write the run of a failed proof as a VCD file. Raise a `FileError` if the file cannot be written."""
+    """Write the counterexample of a failed proof as a VCD file. Raise a `FileError` if the file cannot be written."""
     with (
         whole_file(path) as file,
         io.TextIOWrapper(file, encoding="utf-8") as text,

@@ -1,4 +1,4 @@
-"""Claims about a ring of registers, which make the claims about a component with a ring inductive."""
+"""Claims about a ring buffer, which make other claims about a component with a ring buffer inductive."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -13,7 +13,7 @@ __all__ = ["claim_ring"]
 
 
 def claim_ring(h: Harness, name: str, ring: Ring, count: Value) -> Callable[[Value | int], Value]:
-    """Claim that the `count` entries of a ring are in successive registers, and that the next entry goes behind them.
+    """Claim that the `count` entries of a ring buffer are in successive registers, and the next entry goes behind them.
 
     Return a function that takes a number n and returns the entry that follows the n oldest entries.
     """

@@ -23,7 +23,7 @@ _DISTANCE = signed(ALIGNED_EXPONENT.width + 2)
 
 
 def headrooms(port: Value) -> int:
-    """Return how many values of a headroom port a proof covers: all but the largest, which overflows the exponent."""
+    """Return how many shifts (values of `headroom`) are proved: all but the largest, which overflows the exponent."""
     return (1 << len(port)) - 1
 
 

@@ -196,8 +196,8 @@ def _validity(h: Harness, config: CoreConfig) -> None:
         illegal = first.o.payload.illegal[row]
         h.claim(f"flags_{row}", illegal == flags(config, tile.metadata[row], tile.control, wide))
         h.cover(f"flags_{row}", illegal.all())
-    # All rows have the same hardware. It is therefore enough that the inputs of the second array differ from those of
-    # the first array in one nibble of the last row.
+    # The two arrays have equal inputs, except one metadata nibble of the last row. Nibbles of other rows need no proof,
+    # because all rows have the same hardware.
     last = config.rows - 1
     exchanged = Cat(Mux(chunk == n, nibble, tile.metadata[last].word_select(n, 4)) for n in range(config.chunks))
     metadata = Cat(*(tile.metadata[row] for row in range(last)), exchanged)

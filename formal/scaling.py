@@ -15,7 +15,7 @@ SCALING = Topic("scaling")
 
 @SCALING.property("offset", lambda config: [(anonymous(config),)])
 def _offset(h: Harness, config: CoreConfig) -> None:
-    """The exponent offset is the sum of both formats' biases less the true exponents of both scales, for all codes.
+    """For all codes, the exponent offset is the sum of both formats' biases minus the true exponents of both scales.
 
     ue8m0 code 0 is 2**-127, and 0xFF is NaN whatever the other scale is. Scales that are not enabled have no effect.
     """

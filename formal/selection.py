@@ -23,7 +23,7 @@ __all__ = [
 
 SELECTION = Topic("selection")
 UNIT_BITS = (8, 16)
-#: Units of B in a chunk that 3:1 multiplexers cannot select: unit 3 for stored slot 0, and unit 0 for stored slot 1.
+#: Units of B that 3:1 multiplexers cannot select in a chunk: unit 3 for the first kept element, unit 0 for the second.
 UNREACHED = (3, 0)
 
 
@@ -75,7 +75,7 @@ def assume_possible_width(h: Harness, config: CoreConfig, wide: Value) -> None:
 
 @SELECTION.property("units", _muxes)
 def _units(h: Harness, mux: str, unit_bits: int) -> None:
-    """For all data, metadata nibbles and rules, multiplexers output the selected unit of B, or zero if out of reach."""
+    """A multiplexer outputs the unit of B that the metadata nibble selects, or zero if it has no input for the unit."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
     decoder, outputs = chunk_muxes(h, "chunk", mux, nibble, rule, units)

@@ -83,7 +83,7 @@ class SlotModel:
         return slots.bit_select(~self.slot, 1)
 
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
-        """Model the slot for which an operand is requested, and claim that the hardware's port `turn` agrees.
+        """Model the instruction slot for which an operand is requested; claim that the hardware's port `turn` agrees.
 
         `end` is 1 in the cycle of the last request for a slot. The next requests are for the other slot. Return the
         slot for which the operand is requested, and a mask of the slots whose requests are not complete.
@@ -156,8 +156,7 @@ def claim_stream(
         h.m.d.sync += place.eq(Mux(end, 0, place + 1))
     h.claim(f"requests_of_{name}", requests.valid == left.any())
 
-    # The queue contains the next panels of the current instruction, followed by the first panels of the other
-    # instruction.
+    # The queue contains requested panels: the next of the current instruction, then the first of the other instruction.
     current, other, count = model.current, model.other, queue.count
     widths = {"used": 6, "rest": 6, "all": 7}
     used, rest, of_both = (Signal(bits, name=f"{word}_of_{name}") for word, bits in widths.items())

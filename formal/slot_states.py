@@ -32,7 +32,7 @@ def claim_slots_in_turn(h: Harness, slots: Any) -> None:
 
 
 def claim_requests_in_turn(h: Harness, name: str, slots: Any, slot: Value, left: Value) -> None:
-    """Claim that an operand is requested for the slots in turn, next for `slot`. `left`: slots with requests left."""
+    """Claim that an operand is requested for the instruction slots in turn. `left` masks slots that need requests."""
     current_left, other_left = _bit(left, slots.slot), _bit(left, ~slots.slot)
     h.claim(f"{name}_left", Mux(current_left, left == slots.occupied, ~(left & ~slots.occupied).any()))
     h.claim(f"{name}_in_order", slot == Mux(current_left, slots.slot, Mux(other_left, ~slots.slot, slots.next_slot)))
@@ -49,7 +49,7 @@ def claim_turns(h: Harness, slots: Any, *names: str) -> None:
 
 
 def arrives_in_turn(slot: Value, left: Value, tag: Value, number: Value, read: Value, last: int) -> Value:
-    """Return 1 if core matrix `number` of slot `tag` was read last. `read` counts the core matrices read for `slot`."""
+    """Return 1 if core matrix `number` of slot `tag` is the latest that was read. `read` counts reads for `slot`."""
     in_progress = (slot == tag) & _bit(left, tag)
     return Mux(in_progress, number + 1 == read, (number == last) & ~_bit(left, tag))
 

@@ -35,9 +35,9 @@ _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "posit
 class _StandIn:
     """Stand-in for a pipeline stage of a dot-product unit. The proof follows one step, the marked step."""
 
-    receiving: Value  #: Whether the inputs in this cycle are those that the stage would receive for the marked step
-    answering: Value  #: Whether the outputs in this cycle are `answers`; otherwise the outputs have any values
-    answers: dict[_Path, Value]  #: For each output port of the stage, its result for the marked step
+    receiving: Value  #: Whether the stage receives the data of the step that the proof marks, in this cycle
+    answering: Value  #: Whether the stage outputs `answers`, its results for the step that the proof marks
+    answers: dict[_Path, Value]  #: For each output port of the stage, its result for the step that the proof marks
 
 
 def _cycles_in(name: str, config: CoreConfig) -> int:
@@ -45,7 +45,7 @@ def _cycles_in(name: str, config: CoreConfig) -> int:
 
 
 def _behind(paths: dict[_Path, Value], *prefix: str) -> dict[_Path, Value]:
-    """Return the entries whose paths begin with a prefix, with this prefix removed from each path."""
+    """Return the values of all ports whose paths begin with a prefix. The prefix is removed from each path."""
     return {path[len(prefix) :]: value for path, value in paths.items() if path[: len(prefix)] == prefix}
 
 
@@ -55,7 +55,7 @@ def _alike(port: Value, expected: Any) -> Value:
 
 
 def _stand_in(h: Harness, name: str, stage: Any, expected: dict[_Path, Any], cycles: int, enable: Value) -> _StandIn:
-    """Replace a pipeline stage by a stand-in that expects the data of the marked step. Its latency is `cycles`."""
+    """Replace a pipeline stage by a stand-in with a latency of `cycles` that waits for the data of the marked step."""
     ports = {path: (member.flow, Value.cast(value)) for path, member, value in stage.signature.flatten(stage)}
     inputs = {path: value for path, (flow, value) in ports.items() if flow is In and path != ("enable",)}
     outputs = {path: value for path, (flow, value) in ports.items() if flow is not In}
@@ -71,8 +71,8 @@ def _stand_in(h: Harness, name: str, stage: Any, expected: dict[_Path, Any], cyc
     return _StandIn(same, answering, answers)
 
 
-#: Sets of cuts (positions of pipeline registers) that no preset has. Together, the sets contain every cut within a
-#: stage. With all nine registers in one dot-product unit, the proof engine does not finish in ten minutes.
+#: Sets of pipeline-register positions (cuts) that no shipped configuration has. Together, the sets contain every cut
+#: within a stage. With all nine registers in one dot-product unit, the proof engine does not finish in ten minutes.
 _OTHER_CUTS = (("product", "tree", "count"), ("align", "count", "normalise"))
 
 
@@ -85,7 +85,7 @@ def _units(config: CoreConfig) -> Iterator[Parameters]:
 
 @UNIT.property("stages", _units, cycles=lambda config: config.latency + 3)
 def _stages(h: Harness, config: CoreConfig) -> None:
-    """A dot-product unit is the sequence of its stages: each stage receives the data of its step in the right cycle.
+    """Each stage of a dot-product unit receives the outputs of earlier stages for the same step, in the right cycle.
 
     The claims hold for any function of each stage, at full width, with the registers of the configuration, with any
     following steps, and with any stalls.
@@ -133,8 +133,8 @@ def _stages(h: Harness, config: CoreConfig) -> None:
         depth = sum(cut in config.cuts for cut in CUTS[: CUTS.index(name)])
         h.claim(f"{name}_receives", ~now(depth - _cycles_in(name, config)) | stage.receiving)
         h.claim(f"{name}_answers", ~now(depth) | stage.answering)
-    # The accumulator and the scales bypass the multiply stage on the way to the align stage. The claim `passes`
-    # compares these values, delayed by a copy of the registers at the select cut, with those of the marked step.
+    # The accumulator and the block scales bypass the multiply stage. The claim `passes` delays both inputs of the unit
+    # by a copy of the registers at the select cut, and compares them with accumulator and scales of the marked step.
     sources = unit.step, marked
     passing, expected = (Cat(each.c, each.c[31] ^ each.overflow, each.scale_a, each.scale_b) for each in sources)
     cycles = int("select" in config.cuts)

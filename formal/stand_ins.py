@@ -45,14 +45,14 @@ __all__ = [
 ]
 
 WORD = 32
-#: Width in bits of the position in a label. The position is the index of a word among the words of all tensor cores.
+#: Width in bits of the index of a register among the registers of one operand in all tensor cores.
 PLACE_BITS = 10
 #: Number of 16-byte segments in a row of A.
 SEGMENTS = 2
-#: Maximum number of panels that are fetched ahead of their multiplication. The stand-in for an array has the same
-#: capacity in items.
+#: Maximum number of panels that are fetched ahead of their multiplication, and maximum number of operand sets in the
+#: stand-in for an array of dot-product units.
 DEPTH = 2
-#: Layout of an entry for a panel that was fetched ahead of its multiplication: mark of the instruction, panel number.
+#: Layout of a queue entry for a panel fetched ahead of its multiplication: mark bit of its instruction, panel number.
 _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
 #: Fields of a request that determine which columns of tensor memory are read.
@@ -61,15 +61,15 @@ _COLUMN_FIELDS = ("sparse", "wide", "scaled", "last_panel", "a_shared")
 #: columns of tensor memory.
 ARRAYS = 4
 ROWS_OF_ARRAYS = ROWS * ARRAYS
-#: Maximum number of columns of each operand in tensor memory, for the lanes in the proof. `FIRST_OF` contains, for each
-#: operand, the number of columns of other operands that are read first.
+#: Maximum number of columns of each operand in tensor memory, for `ARRAYS` arrays. `FIRST_OF` contains, for each
+#: operand, the total number of columns of the operands that are read before it.
 COLUMNS_OF = {Operand.METADATA: 2, Operand.SCALE_A: ROWS_OF_ARRAYS // 32, Operand.SCALE_B: 8, Operand.A: 8}
 FIRST_OF = {operand: sum([*COLUMNS_OF.values()][:number]) for number, operand in enumerate(COLUMNS_OF)}
 ALL_COLUMNS = sum(COLUMNS_OF.values())
 
 
 def label(mark: Value, place: int) -> Value:
-    """Return a labelled operand word. The label identifies the instruction (by its mark) and the word's position."""
+    """Return a test word of an operand: mark bit of the instruction, and `place`, the index of the word's register."""
     return Cat(mark, Const(place, PLACE_BITS), Const(0, WORD - 1 - PLACE_BITS))
 
 
@@ -79,12 +79,12 @@ def place_of_a(array: int, lane: int, register: int) -> int:
 
 
 def label_of_b(mark: Value, panel: Value, column: int, word: int) -> Value:
-    """Return a labelled word of B. The label identifies the instruction (by its mark), panel, column and position."""
+    """Return a test word of B: mark bit of the instruction, panel number, column in the panel, word in the column."""
     return Cat(mark, panel, Const(column, 3), Const(word, 4))
 
 
 def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, int, int]:
-    """Return where a word of A from shared memory is stored: tensor core, lane and register.
+    """Return where the tensor cores store a word of A from shared memory: tensor core number, lane and register.
 
     PTX ISA 9.7.15.4.1: an array has 16 rows, and lane 4 g + t has word t of rows g and g + 8. Registers 0 and 1 have
     the words of the first 16 bytes of K, registers 2 and 3 the words of the second 16 bytes.
@@ -94,7 +94,7 @@ def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, i
 
 
 def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bits: int = WORD) -> Value:
-    """Return whether stored registers of A have the labels of a core matrix, in the lowest `bits` of each register."""
+    """Return whether registers of A hold the test words of a core matrix, compared in the low `bits` of each word."""
     right = []
     for row, word in product(range(8), range(4)):
         place = array, lane, register = lane_register(panel, segment, row, word)
@@ -103,7 +103,7 @@ def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bit
 
 
 def descriptor(mark: Value, which: int) -> Value:
-    """Return a descriptor whose bits are the mark of its instruction, except for one bit: 1 for A and 0 for B."""
+    """Return a matrix descriptor whose bits all equal the instruction's mark bit, except one bit: 1 for A, 0 for B."""
     layout = panel_request_layout()["descriptor"].shape
     bits = [mark] * layout.size
     bits[layout["reserved0"].offset] = Const(which, 1)
@@ -123,7 +123,7 @@ def array_stand_in(h: Harness, count: int) -> type[Warp]:
 
 
 class Queue:
-    """A queue inside a stand-in, for two panels or two other items. `entries` starts with the oldest item."""
+    """Queue of at most two entries, such as panels, in a stand-in for hardware. `entries` starts with the oldest."""
 
     def __init__(self, name: str, shape: ShapeLike = _PANEL, *, reset_less: bool = True) -> None:
         self.count = Signal(range(DEPTH + 1), name=f"{name}_count")
@@ -157,7 +157,7 @@ class FetchStandIn:
         #: arrives.
         self.segment, self.arriving = Signal(name="segment_of_a"), Signal(name="a_arriving")
         layout = data.StructLayout({"panel": range(a_panels), "segment": 1, "tag": 1, "mark": 1})
-        #: Panel, segment, tag and mark of the arriving core matrix.
+        #: Core matrix of A that arrives: panel, segment, instruction slot (`tag`) and mark bit of the instruction.
         self.core_matrix = Signal(layout, reset_less=True, name="core_matrix_of_a")
         names = ("may_read_b", "may_offer_b", "may_read_a")
         self._read_b, self._offer_b, self._read_a = (h.free(name) for name in names)
@@ -206,13 +206,13 @@ class ColumnReaderStandIn:
         self._read, self._chosen = h.free("may_read_column"), h.free("column", range(ALL_COLUMNS))
         h.assume(self._chosen < ALL_COLUMNS)
         self._accept = h.free("may_accept_request")
-        #: Whether a column arrives, and whether a request is complete: its last column arrives, or it has no columns.
+        #: Whether a tensor-memory column arrives, and whether a request is complete (no column is still to arrive).
         self.arriving, self.complete = Signal(name="column_arriving"), Signal(name="columns_complete")
-        #: Number of the arriving column, below `ALL_COLUMNS`. `tag` and `mark` are its instruction slot and mark.
+        #: Number of the tensor-memory column that arrives; slot (`tag`) and mark bit of the instruction that reads it.
         self.place = Signal(range(ALL_COLUMNS), reset_less=True, name="column_place")
         self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
-        self.done = Signal(ALL_COLUMNS, name="columns_done")  #: Mask of the columns read for the request at the input
-        self.accepted = Signal(name="columns_accepted")  #: Whether the request is accepted in this cycle
+        self.done = Signal(ALL_COLUMNS, name="columns_done")  #: Mask of tensor-memory columns read for a request
+        self.accepted = Signal(name="columns_accepted")  #: Whether a read request is accepted in this cycle
 
     def build(self, reader: TensorOperands) -> Module:
         """Build the logic that replaces the reader of tensor memory in the component under proof."""
@@ -257,7 +257,7 @@ def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value,
 
 
 def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Value:
-    """Return the word of a lane in a column of tensor memory: a mark, the column number and the lane number."""
+    """Return a test word of tensor memory: mark bit of the instruction that reads it, column number, lane number."""
     return Cat(mark, Const(FIRST_OF[operand] + number, range(ALL_COLUMNS)), Const(lane, 7))
 
 
@@ -291,5 +291,5 @@ class AccumulatorsStandIn:
 
 
 def accumulator_word(mark: Value, panel: Value, place: int) -> Value:
-    """Return a labelled accumulator word. The label identifies the instruction, panel of D and position of the word."""
+    """Return a test word of C: mark bit of the instruction, number of the panel of D, and the word's register index."""
     return Cat(mark, panel, Const(place, PLACE_BITS))

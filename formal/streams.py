@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 CORE, WARP = Topic("core"), Topic("warp")
-#: Maximum number of blocks, into which an array divides the 16 x 8 outputs of a warp, for which the engine finds the
-#: invariants of the warp.
+#: An array computes the 16 x 8 outputs of a warp in blocks. The proof engine finds the invariants of a warp only if it
+#: has at most this number of blocks.
 _FEW_BLOCKS = 8
 
 
@@ -83,7 +83,7 @@ class Flow:
             m.d.sync += self.passed.eq(1)
 
     def claim(self, h: Harness, token: Value, payload: Value, reset: Value) -> None:
-        """Claim order and protocol of the output stream. `token` is the mark of a result, `payload` all of its bits."""
+        """Claim order and protocol of an output stream. `token` is 1 for the marked result, `payload` is the result."""
         h.claim("nothing_from_nothing", ~self.o_valid | (self.inside != 0))
         h.claim("holds_no_more", self.inside <= self.most)
         h.claim("order", ~self.o_valid | (token == self.awaited))
@@ -126,7 +126,7 @@ def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
 
 
 def claim_chosen(h: Harness, quiet: Value) -> None:
-    """Claim that `quiet` (nothing has begun) is true in the first cycle, in which free constants get their values."""
+    """Claim that nothing has begun (`quiet` is 1) in the first cycle, in which the free constants get their values."""
     begun = Signal(name="begun")
     h.m.d.sync += begun.eq(1)
     h.claim("constants_are_chosen", begun | quiet)
@@ -151,7 +151,7 @@ def bare(config: CoreConfig) -> CoreConfig:
     return replace(config, name="array", mux="mux4", **small)
 
 
-#: A small array for proofs about the logic around arrays, because this logic is the same for every configuration.
+#: Small array of dot-product units, for proofs about the surrounding logic, which is the same in all configurations.
 SMALL_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 
 
@@ -169,7 +169,7 @@ def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
 
 
 def assume_a_rule(h: Harness, control: Any) -> None:
-    """Assume that the code of the metadata rule in a control word stands for a rule."""
+    """Assume that the metadata-rule code in a control word is the code of a rule, not an unused code."""
     h.assume(Cat(control.rule == code for code in RuleCode).any())
 
 
@@ -261,14 +261,14 @@ def _warps(config: CoreConfig) -> list[Parameters]:
 
 
 def _warps_and_half_cores(config: CoreConfig) -> list[Parameters]:
-    """Return the array of a configuration, and the array of 8 x 4 units that the tensor cores of a CTA have."""
+    """Return the array of a configuration, and the array of 8 x 4 dot-product units in the tensor cores of a CTA."""
     in_one_step = config.step_bytes == 32
     return [*_warps(config), *[(replace(bare(config), rows=8, columns=4),)] * in_one_step]
 
 
 @WARP.property("order", _warps_and_half_cores, cycles=_warp_cycles)
 def _warp_order(h: Harness, config: CoreConfig) -> None:
-    """A warp loses, duplicates or reorders no item, and every register of a result belongs to that result.
+    """A warp loses, duplicates or reorders no instruction, and no result register has data of another instruction.
 
     All accumulator registers of an instruction carry its mark, and each result register must show the mark. Results of
     two instructions, steps or blocks therefore never mix. The proof covers f32 and f16 results and one step or two. An

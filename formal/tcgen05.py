@@ -45,7 +45,7 @@ TCGEN05 = Topic("tcgen05")
 #: Code of the small array's 16-bit element format. Metadata of 16-bit elements fills one column of tensor memory. The
 #: other element format of the small array has 8 bits.
 _WIDE = 0
-#: Operands in tensor memory except D. The address of an operand's first column contains the mark of its instruction.
+#: Operands in tensor memory except D. In the proofs, their first column has the instruction's mark bit as address.
 _IN_COLUMNS = ("a", "metadata", "scale_a", "scale_b")
 #: Bit fields of an instruction in the proofs: its options, but not the addresses of its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=1, scale_size=2, byte_a=2, byte_b=2, pair=1, odd=1)
@@ -76,7 +76,7 @@ def _is_scaled(instruction: Any) -> Value:
 
 @TCGEN05.property("order", once, cycles=40)
 def _order(h: Harness) -> None:
-    """Every array of units receives the next columns of B, and its own rows of A, metadata, block scales and D.
+    """Each array of dot-product units receives the next columns of B, and its rows of A, metadata, block scales and D.
 
     Every word is at its position, once for each panel (eight columns of D) and in order. The proof covers A in shared
     and in tensor memory, metadata of 16-bit and of 8-bit elements, and a single CTA as well as a pair, in which the two
@@ -199,7 +199,7 @@ def _claim_accumulators(h: Harness, cta: Any, accumulators: AccumulatorsStandIn,
 def _claim_stored_a(
     h: Harness, cta: Any, slot: int, instruction: Any, core_matrices: list[Value], columns: Signal
 ) -> None:
-    """Claim that every word of A that has arrived is stored in the right register.
+    """Claim that every word of A that has arrived is in the register that PTX specifies.
 
     A column of tensor memory holds four bytes of each row: column 4 s + t is word t of segment s (PTX ISA, packing of
     A). For row 8 h + g this word belongs to lane 4 g + t, register 2 s + h.
@@ -220,7 +220,7 @@ def _claim_stored_a(
 
 
 def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, columns: Signal) -> None:
-    """Claim that all metadata and block scales that have arrived are stored in the right registers.
+    """Claim that all metadata and block scales that have arrived are in the registers of their rows and columns.
 
     The metadata of a row is in the tensor-memory lane of this row. With 16-bit elements, the first lane pair of a quad
     uses the only column of metadata; with 8-bit elements, each pair has its own column. Block scales of 32 rows or
@@ -243,7 +243,7 @@ def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, colum
 
 
 def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_other_cta: tuple[Value, Value]) -> None:
-    """Claim that arrays multiply the right operands. `of_other_cta`: mark and number of the other CTA's panel of B."""
+    """Claim that arrays multiply the right operands. `of_other_cta`: mark bit and panel number of the other CTA."""
     current, panel = model.current, model.panel
     number, mark = _number_of_d(current, panel), current.mark
     is_own = ~current.pair | (panel[0] == current.odd)
@@ -274,10 +274,10 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
                 of_tensor = word_of_column(mark, Operand.A, 4 * segment + thread, row_of_a)
                 of_a = Mux(current.a_shared, label(mark, place), of_tensor)
                 of_c = accumulator_word(mark, number, place)
-                a.append(operands.a[lane][register][:15] == of_a[:15])  # all bits but bit 15, the sign of an f16
+                a.append(operands.a[lane][register][:15] == of_a[:15])  # compares the bits below the sign of an f16
                 b.append(operands.b[lane][register] == label_of_b(mark_of_b, panel_of_b, group, 4 * register + thread))
                 c.append(operands.c[lane][register] == Mux(current.add, of_c, 0))
-            column = Cat(Const(group, 3), number)  # column number in D: 8 * panel + group
+            column = Cat(Const(group, 3), number)  # column of D: 8 * panel number + lane // 4
             first = Const(FIRST_OF[Operand.SCALE_B], range(ALL_COLUMNS))
             of_scale_a = word_of_column(mark, Operand.SCALE_A, row // 32, row % 32)
             of_scale_b = Cat(mark, (first + column[5:])[: len(first)], column[:5], Const(0, 2))

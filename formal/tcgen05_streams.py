@@ -36,7 +36,7 @@ _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", 
 # Parameter sets: instructions with one panel (eight columns of D) or two panels, executed by one CTA or by a CTA pair.
 @TCGEN05.property("progress", lambda _: [(1, False), (2, False), (2, True)], cycles=_CYCLES)
 def _progress(h: Harness, panels: int, pair: bool) -> None:
-    """While a multiplication is offered or unfinished, some request, read, multiplication, write or transfer happens.
+    """An offered or unfinished ``tcgen05.mma`` progresses: a request, read, multiplication, write or transfer happens.
 
     Of two cycles in which the other CTA of a pair waits for this CTA, at least one has such an event, whatever happens
     in the cycles between them. An instruction may use the accumulators of the previous instruction. No result is
@@ -91,10 +91,10 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
 
 
 class _Shown(EchoEverywhere):
-    """Stand-in for an array of dot-product units. It outputs the lowest bit of C and the array number of each item."""
+    """Stand-in for an array of dot-product units. It copies the lowest bit of C and the array number to its results."""
 
     def shown(self) -> Value:
-        """Return those bits of an input item that the stand-in array copies to its output."""
+        """Return the operand bits that the stand-in for an array copies to its results."""
         return Cat(self.i.payload.c[0][0][0], self.i.payload.c[0][1][:3])
 
 
@@ -110,7 +110,7 @@ def _results(h: Harness) -> None:
     flow = Flow(h, reset, source, sink, DEPTH)
 
     def accumulators(store: Accumulators) -> Module:
-        """Build a stand-in for the accumulators. Words contain the mark and the number of their array."""
+        """Build a stand-in for the accumulators. Their words contain a mark bit and the number of their array."""
         m = Module()
         m.d.comb += [
             store.i.ready.eq(1),

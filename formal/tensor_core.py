@@ -28,13 +28,13 @@ _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 
 
 class Echo(Warp):
-    """Stand-in for the array of units: a queue of two items. It outputs the lowest bits of A and of B of each item."""
+    """Stand-in for an array of dot-product units: a queue of two results, each with the lowest bits of A and of B."""
 
-    #: Number of bits of an item that the stand-in outputs.
+    #: Number of operand bits that the stand-in for an array copies to its results.
     bits = 2
 
     def elaborate(self, platform: object) -> Module:
-        """Build the queue of the stand-in."""
+        """Build the queue of results that replaces the dot-product units of the array."""
         m, queue = Module(), Queue("items", self.bits, reset_less=False)
         m.d.comb += [self.i.ready.eq(queue.count != DEPTH), self.o.valid.eq(queue.count != 0)]
         self.show(m, queue.entries[0])
@@ -42,16 +42,16 @@ class Echo(Warp):
         return m
 
     def shown(self) -> Value:
-        """Return the two bits of an item that the stand-in outputs."""
+        """Return the two operand bits that the stand-in for an array copies to its results."""
         return Cat(self.i.payload.a[0][0][0], self.i.payload.b[0][0][0])
 
     def show(self, m: Module, first: Value) -> None:
-        """Drive the first word of the result with the bits of the oldest item."""
+        """Drive the first result word of the stand-in for an array with the bits in its oldest queue entry."""
         m.d.comb += self.o.payload.d[0][0].eq(first)
 
 
 class EchoEverywhere(Echo):
-    """Stand-in for the array of dot-product units, which computes nothing.
+    """Stand-in for an array of dot-product units. It computes nothing, and copies operand bits to every result word.
 
     Every word of a result has four bits of the input and the number of the word.
     """
@@ -59,7 +59,7 @@ class EchoEverywhere(Echo):
     bits = 4
 
     def show(self, m: Module, first: Value) -> None:
-        """Drive every word of the result with the bits of the oldest item and the word's position."""
+        """Drive every result word of the stand-in for an array with its oldest queue entry and the word's number."""
         for place, word in words_of_result(self.o.payload):
             m.d.comb += word.eq(Cat(first, Const(place, 8)))
 
@@ -73,7 +73,7 @@ def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
 
 
 def _streams(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield a small array, whose control logic is that of all arrays, once for ``mma``, once for ``wgmma`` panels."""
+    """Yield a small array twice, for ``mma`` and for ``wgmma``. Arrays of every size have the same control logic."""
     array = replace(bare(config), rows=4, columns=4)
     if array.serves_warp:
         yield from ((array, of_panels) for of_panels in (False, True))

@@ -30,7 +30,7 @@ def _columns(h: Harness) -> None:
     h.m.d.comb += operands.i.valid.eq(h.free("i_valid") & ~reset)
     memory = operands.memory
     accepts = h.named("accepts", operands.i.valid & operands.i.ready)
-    # Number of columns of each operand, or zero for an absent operand, computed independently of the hardware.
+    # Number of tensor-memory columns of each operand (0 for an absent operand), computed independently of the hardware.
     counts = {
         Operand.METADATA: Mux(request.sparse, Mux(request.wide, 1, 2), 0),
         Operand.SCALE_A: Mux(request.scaled, 4, 0),

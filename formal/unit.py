@@ -34,7 +34,7 @@ def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
 
 
 class _Operands:
-    """A metadata decoder and a unit with free operands, and the two elements that each product slot must multiply."""
+    """A metadata decoder and a dot-product unit, with free inputs, and the elements that each slot must multiply."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
         unit = self.unit = h.add("unit", opened(Unit(config)), enable=1)
@@ -58,7 +58,7 @@ class _Operands:
             step.overflow.eq(self.overflow),
         ]
         self.output = h.named("output", unit.result.d)
-        if config.mux == "mux3":  # undefined nibbles may select units of B that are out of reach
+        if config.mux == "mux3":  # an undefined nibble may select a unit of B that its 3:1 multiplexer cannot reach
             h.assume(decode.illegal == 0)
         self.pairs: list[tuple[Value, Value]] = []
         for slot in range(config.step_bytes):

@@ -1,4 +1,4 @@
-"""Proof about metadata from input to output: the flags of a result are right for all metadata words.
+"""Proof that results flag undefined metadata nibbles correctly, for all contents of the metadata registers.
 
 In a warp, for every metadata word, rule and format, the flags of a result name exactly the chunks whose nibble the rule
 does not define. Positions in registers are written by hand from PTX, as in :mod:`~sptc.formal.gathering`. The use of

@@ -1,4 +1,4 @@
-"""Proofs about the progress of a warpgroup: some transfer happens until all commands are complete.
+"""Proofs about the progress of warpgroups: multiplications are accepted and completed, and results are delivered.
 
 Arrays are replaced by stand-ins, since they are proved separately, and the register file takes few cycles.
 """
@@ -48,7 +48,7 @@ def _add(h: Harness, name: str, count: int, array: type[Echo]) -> Warpgroup:
 
 
 def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *others: Any) -> None:
-    """Offer multiplications of `panels` panels in any cycles. `others` are assignments to further fields."""
+    """Drive a command input with multiplications of `panels` panels, in any cycles. `others` assign further fields."""
     payload, fields = source.payload, decided(h, name, source, _FIELDS, reset)
     h.m.d.comb += [
         payload.operation.eq(Operation.MULTIPLY),
@@ -61,16 +61,16 @@ def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *ot
 
 
 class _Shown(EchoEverywhere):
-    """Stand-in for an array of units: it outputs the lowest bits of C and metadata of an item, and the warp number."""
+    """Stand-in for an array of dot-product units. Its results have low bits of C and metadata, and the warp number."""
 
     def shown(self) -> Value:
-        """Return the bits of an item that the stand-in outputs."""
+        """Return the operand bits that the stand-in for an array copies to its results."""
         return Cat(self.i.payload.c[0][0][0], self.i.payload.e[0][0], self.i.payload.c[0][1][:2])
 
 
 @WGMMA.property("progress", lambda _: _LENGTHS, cycles=_CYCLES)
 def _progress(h: Harness, panels: int) -> None:
-    """While a multiplication is offered or unfinished, some read, multiplication, delivery or transfer happens.
+    """An offered or unfinished ``wgmma`` progresses: a read, multiplication, result delivery or transfer happens.
 
     At least one of nine cycles in which accumulators are offered and results are taken has such an event, whatever
     happens in the cycles between them, and whatever an array multiplies for other warps. No result is output that was

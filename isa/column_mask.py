@@ -45,7 +45,7 @@ def decode_column_mask(value: int, m: int, n: int, max_shift: int, where: str) -
         raise OperandError(f"zero_column_mask of {where} must be a 64-bit number, not {shown(value)}")
     used_bits = sum(((1 << width) - 1) << low for low, width in FIELDS.values())
     if reserved := value & ~used_bits:
-        raise OperandError(f"zero_column_mask of {where} sets the reserved bits {reserved:#x}")
+        raise OperandError(f"zero_column_mask of {where} sets the reserved bits {reserved:#x}, which must be 0")
     fields = {name: value >> low & (1 << width) - 1 for name, (low, width) in FIELDS.items()}
     shift, most = fields["shift"], largest_shift(m)
     if shift > min(max_shift, most):

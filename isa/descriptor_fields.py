@@ -47,8 +47,8 @@ class DescriptorField:
     """One field of a matrix or instruction descriptor."""
 
     name: str
-    low: int  #: Position of the field's lowest bit
-    width: int  #: Width of the field in bits
+    low: int  #: Position of the lowest bit of the descriptor field
+    width: int  #: Width of the descriptor field in bits
     value: int
     meaning: str = ""  #: Meaning of the field's value in words, or empty for reserved bits
     problem: str = ""  #: Error in the field's value in words, or empty if the value is valid

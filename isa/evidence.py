@@ -29,7 +29,7 @@ class Evidence(Enum):
 
     @property
     def meaning(self) -> str:
-        """Explanation of the evidence level in one sentence."""
+        """One sentence that states with which GPU results, if any, the model was compared at this evidence level."""
         return _MEANINGS[self]
 
 
@@ -68,7 +68,7 @@ class Source:
 
 
 def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opcode | None = None) -> Form:
-    """Return the key under which evidence for an instruction is found. If `a_from` is None, A is in registers.
+    """Return the key of the evidence for the model of an instruction. If `a_from` is None, A is in registers.
 
     Without `opcode`, the key of a ``tcgen05`` instruction stands for all its opcodes, and no file has evidence for this
     key.
@@ -82,13 +82,13 @@ def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opc
 
 
 def forms_of(instruction: Instruction, arch: str, opcode: Opcode | None = None) -> tuple[Form, ...]:
-    """Return the evidence keys of an instruction: one for each location of A for ``wgmma``, otherwise one."""
+    """Return the keys of the evidence for an instruction's model: one per location of A for ``wgmma``, else one."""
     places = ("registers", "shared") if instruction.family == "wgmma" else ("registers",)
     return tuple(form_of(instruction, arch, place, opcode) for place in places)
 
 
 def sources(form: Form) -> tuple[Source, ...]:
-    """Return the files with evidence for a :class:`Form`, strongest first; none if the level is ``MODELLED``."""
+    """Return the files of GPU results for a :class:`Form`, strongest evidence first; none if ``MODELLED``."""
     return _sources().get(form, ())
 
 
@@ -117,7 +117,7 @@ def weakest(levels: Iterable[Evidence]) -> Evidence:
 
 @lru_cache(maxsize=1)
 def _sources() -> dict[Form, tuple[Source, ...]]:
-    """Return, for each instruction, architecture and location of A, the files with evidence, strongest first."""
+    """Return the files of GPU results per instruction, architecture and location of A, strongest evidence first."""
     by_form: dict[Form, list[Source]] = {}
     for form, source in (*_recorded(), *_measured(), *_recorded_elsewhere()):
         if source not in by_form.setdefault(form, []):

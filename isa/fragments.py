@@ -47,7 +47,7 @@ class Fragment:
 
     @cached_property
     def positions(self) -> Index:
-        """Flat position ``(thread * registers + register) * E + j`` of each element, in the shape of the matrix."""
+        """Flat index ``(thread * registers + register) * E + j`` of each matrix element; E is elements per register."""
         positions = np.empty(self.shape, np.intp)
         positions[self.rows, self.columns] = np.arange(self.rows.size).reshape(self.rows.shape)
         positions.flags.writeable = False

@@ -63,7 +63,7 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
     where = f"instruction descriptor {idesc:#010x} of {opcode}"
     used = sum(((1 << width) - 1) << low for low, width in layout.values())
     if set_bits := idesc & ~used:
-        raise OperandError(f"{where} sets the reserved bits {set_bits:#x}")
+        raise OperandError(f"{where} sets the reserved bits {set_bits:#x}, which must be 0")
     fields = {name: idesc >> low & (1 << width) - 1 for name, (low, width) in layout.items()}
     _check_form(opcode, fields, where)
     scale_types = kind.scale_types.get(opcode.scale_size or 0, {})
@@ -156,7 +156,7 @@ def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str)
     same = build_instruction(opcode, instruction.m, instruction.n, d, a, b, instruction.satfinite, scale_type)
     scale_fits = scale.name in scale_types if scale else not scale_types
     if instruction != same or not scale_fits or (instruction.satfinite and opcode.kind != "i8"):
-        raise OperandError(f"{where} cannot encode {instruction}")
+        raise OperandError(f"{where} cannot encode {instruction}: K, saturation or block scales differ from the opcode")
 
 
 def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:

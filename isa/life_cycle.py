@@ -31,7 +31,7 @@ class _Group:
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
     buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared-memory buffers that the commit group reads
-    every_buffer: _Use | None = None  # last multiplication of the group whose buffers are not named: it may read all
+    every_buffer: _Use | None = None  # last multiplication that may read every buffer, because its call names none
 
     def use(self, kind: str, name: Hashable) -> _Use | None:
         """Return the group's multiplication that accesses a register or buffer, or None if no multiplication does."""
@@ -121,7 +121,7 @@ class WgmmaSequence:
         a: Iterable[Hashable] | None = None,
         shared: Iterable[Hashable] | None = None,
     ) -> None:
-        """Issue a multiplication.
+        """Issue a ``wgmma.mma_async`` multiplication.
 
         Parameters
         ----------

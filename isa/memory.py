@@ -33,7 +33,7 @@ __all__ = [
 
 Index = NDArray[np.intp]
 
-#: Size in bytes of the unit of data that descriptors and swizzles move as a whole.
+#: Size in bytes of the data unit in which matrix descriptors count offsets, and which swizzles move as a whole.
 UNIT_BYTES = 16
 #: For each field that the matrix descriptors of all families have, its lowest bit and its width in bits. Addresses and
 #: offsets are in units of 16 bytes.
@@ -85,7 +85,7 @@ class _Generation:
     """Format of the matrix descriptors of ``wgmma`` or of ``tcgen05``."""
 
     swizzles: dict[int, str]
-    fields: dict[str, tuple[int, int]]  # for each field, its lowest bit and its width in bits
+    fields: dict[str, tuple[int, int]]  # for each descriptor field, its lowest bit and its width in bits
 
 
 #: For each instruction family, the format of its matrix descriptors (PTX ISA 9.7.15.5.1 and 9.7.16.4.1).
@@ -128,7 +128,7 @@ def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
     if fields.get("leading offset mode"):
         raise OperandError(f"{where} has an absolute leading address, which is not modelled; bit 52 must be 0")
     if reserved := value & ~defined:
-        raise OperandError(f"{where} sets the reserved bits {reserved:#x}")
+        raise OperandError(f"{where} sets the reserved bits {reserved:#x}, which must be 0")
     if fields.get("fixed", TCGEN05_FIXED) != TCGEN05_FIXED:
         low, width = generation.fields["fixed"]
         raise OperandError(f"{where} must hold {TCGEN05_FIXED:#05b} in bits {low + width - 1}:{low}")

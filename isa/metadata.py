@@ -91,7 +91,7 @@ def join_nibbles(nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def swap_for_mux3(value: int) -> bool:
-    """Return whether 3:1 multiplexers need the two stored elements of a chunk exchanged, for a nibble of rule plain.
+    """Return whether 3:1 multiplexers need the stored elements of a chunk exchanged, for a nibble of plain ``mma.sp``.
 
     The multiplexer of slot 0 reaches units 0 to 2, that of slot 1 units 1 to 3. Exchanging the stored elements together
     with their indices turns the twelve nibbles of the plain rule into the seven that both multiplexers can select.
@@ -115,7 +115,7 @@ MUX_OF_ARCHITECTURE = {
 
 
 def reachable(value: int, rule: str, mux: str) -> tuple[bool, bool]:
-    """Return, for each stored slot of a chunk, whether its multiplexer delivers the selected unit of B instead of 0.
+    """Return, for both stored elements of a chunk, whether a multiplexer delivers the selected unit of B instead of 0.
 
     With every nibble that `rule` defines, both units are delivered. An undefined nibble may select a unit that a 3:1
     multiplexer does not reach: unit 3 for slot 0, unit 0 for slot 1. Modelled: inferred from the seven nibbles that are

@@ -45,9 +45,9 @@ class Method(Enum):
     """Method by which an instruction computes a result from its products and its accumulator."""
 
     FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of the products of a step
-    GROUPED = "grouped"  #: T-FDPA of groups of 16 products, each group with its own block scales
-    #: T-FDPA of the even pairs of stored elements (bytes 0 and 1 of each register) from zero; then T-FDPA of the
-    #: odd pairs (bytes 2 and 3) with this sum as the accumulator; then IEEE addition of C
+    GROUPED = "grouped"  #: truncated fused dot-product-add of groups of 16 products, each with its own scales
+    #: T-FDPA (truncated fused dot-product-add) of the even pairs of stored elements (bytes 0 and 1 of each register)
+    #: from zero; then T-FDPA of the odd pairs (bytes 2 and 3) with this sum as the accumulator; then IEEE addition of C
     EMULATED = "emulated"
     INTEGER = "integer"  #: exact sum of the products and C, then one clamp or wrap
 
@@ -56,7 +56,7 @@ class Alignment(Enum):
     """Rounding of an aligned term to the last bit that alignment keeps, ``2**(e_max - F)``."""
 
     TOWARD_ZERO = "toward zero"  #: Round toward zero: bits below the last bit kept are dropped from the magnitude.
-    # No architecture uses the following values: they define test models that are wrong in one parameter.
+    # No architecture uses `DOWN` and `NEAREST`: they define test models that are wrong in one parameter.
     DOWN = "down"  #: Round toward minus infinity: bits below the last bit kept are dropped from the two's complement.
     NEAREST = "to the nearest"  #: round to nearest even
 
@@ -68,7 +68,7 @@ class Rounding(Enum):
     RZ_E8M13 = "RZ-E8M13"  #: truncation to 13 fraction bits, stored in an f32
     RNE_F16 = "RNE-f16"  #: round the exact sum to nearest even in f16
     EXACT = "exact"  #: no rounding: sums of integers are exact
-    # No architecture uses the following values: they define test models that are wrong in one parameter.
+    # No architecture uses `RNE_F32`, `RNE_E8M13` and `RZ_F16`: they define test models that are wrong in one parameter.
     RNE_F32 = "RNE-f32"  #: round the exact sum to nearest even in f32
     RNE_E8M13 = "RNE-E8M13"  #: round to nearest even with 13 fraction bits, stored in an f32
     RZ_F16 = "RZ-f16"  #: truncation to f16. 2**16 and beyond gives Inf.
@@ -153,7 +153,7 @@ _HALF = (Rounding.RNE_F16, Rounding.RZ_F16)
 class OpenRule:
     """Numerics parameter that differs between public models of sm_100 and sm_120. No public result determines it."""
 
-    name: str  #: Description of the parameter's alternative value
+    name: str  #: Description of the numerics parameter with its alternative value
     field: str  #: Name of the field of :class:`Numerics` that holds the parameter
     alternative: int  #: Value of the :class:`Numerics` field in the alternative model
     evidence: str  #: Published evidence for the value in use and for the alternative value
@@ -165,7 +165,7 @@ class OpenRule:
         return parameters.method is Method.FUSED
 
     def change(self, instruction: Instruction, parameters: Numerics) -> Numerics:
-        """Return the numerics with the alternative value, or unchanged if it would not affect the instruction."""
+        """Return the numerics with the parameter's alternative value, or unchanged if the value has no effect."""
         if not self.applies(instruction, parameters):
             return parameters
         return replace(parameters, **{self.field: self.alternative})  # type: ignore[arg-type]
@@ -266,7 +266,7 @@ def _built(instruction: Instruction, arch: str) -> Numerics:
     rounding = Rounding.RNE_F16 if half_result else Rounding.RZ_F32
     method = Method.FUSED
     alignment_bits = datapath.alignment_bits
-    # e_zero depends on the datapath's number of alignment bits (F), not on the smaller number for native fp8.
+    # The exponent floor e_zero depends on the datapath's alignment bits (F), not on the smaller F of native fp8.
     zero_exponent = zero_exponent_for(alignment_bits, half_result=half_result)
     if instruction.container_bits == 8:
         # On sm_90 and sm_100 only `wgmma` and `tcgen05.mma` compute fp8 in hardware. The assembler emulates fp8 `mma`.

@@ -286,7 +286,7 @@ def _of_tensor_map(
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:
-    """Return formulas for lane, column and low bit of scales, for `parts` parts of `lines` rows or columns each."""
+    """Return formulas for lane, column and low bit of block scales: `parts` parts of `lines` rows or columns each."""
     if parts == 1:
         return f"{index} % 32", f"{index}//32", "8*block"
     return f"{128 // parts}*({index}//{lines}) + {index} % 32", f"{index} % {lines}//32", "8*block"

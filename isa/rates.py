@@ -28,7 +28,7 @@ class Rates:
     macs: Mapping[str, int]
 
 
-#: Multiply-accumulates per cycle that the tensor cores of all GeForce GPUs have in common, with keys as in
+#: Multiply-accumulates per cycle and tensor core that are the same in all GeForce GPUs, with keys as in
 #: :class:`Rates`. GeForce GPUs accumulate f16 and fp8 products in f32 at half the rate at which they accumulate in f16.
 #: Data-centre GPUs with the same chip accumulate in both types at the same rate.
 _GEFORCE = {"32": 32, "16": 64, "16 f16": 128, "integer 8": 256}

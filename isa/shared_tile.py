@@ -133,7 +133,7 @@ def packed_tile(
     leading = leading if offsets[0] is None else offsets[0]
     stride = stride if offsets[1] is None else offsets[1]
     tile = SharedTile(SharedDescriptor(start, leading, stride, base_offset, pattern), major)
-    tile.encoded(i.family)  # called only for the error that it raises if a descriptor field is out of range
+    tile.encoded(i.family)  # raises an error if a descriptor field is out of range
     return tile
 
 

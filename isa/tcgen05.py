@@ -177,7 +177,7 @@ def parse_opcode(text: str) -> Opcode:
     qualifiers = _by_role(words[3 if weight_stationary else 2 :], text)
     cta_group = qualifiers["cta_group"].removeprefix("cta_group::")
     if cta_group not in ("1", "2"):
-        raise InstructionError(f"{'.' + qualifiers['cta_group']!r} in {text!r} is not accepted; expected 1 or 2.")
+        raise InstructionError(f"{'.' + qualifiers['cta_group']!r} in {text!r} is not accepted; expected 1 or 2 CTAs.")
     kind = qualifiers["kind"].removeprefix("kind::")
     if kind not in KINDS:
         kinds = one_of([f"'.kind::{name}'" for name in KINDS])

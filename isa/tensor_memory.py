@@ -49,7 +49,7 @@ class Layout:
     Layout B belongs to dense instructions, E and G to ``.ws``.
     """
 
-    name: str  #: Name of the layout in PTX, ``A`` to ``G``
+    name: str  #: Name of the layout of D in PTX, ``A`` to ``G``
     rows: int  #: Number of rows of D in one CTA
     cta_group: int  #: Number of CTAs among which D is divided
     #: Whether the parts of N are stacked along the lanes, so that 32 or 64 rows of D use all lanes.
@@ -71,7 +71,7 @@ class Layout:
         return tuple(range(0, LANES, self.rows)) if self.folded else (0,)
 
     def lanes(self, row: Index) -> Index:
-        """Return the lane of a row, relative to the base address."""
+        """Return the tensor-memory lane of a row of D, relative to the lane of the base address."""
         return row // 16 * 32 + row % 16 if self.half_lanes else row
 
 
@@ -97,7 +97,7 @@ def layout_for(opcode: Opcode, m: int) -> Layout:
     for layout in LAYOUTS.values():
         if (layout.rows, layout.cta_group, layout.folded) == key:
             return layout
-    raise ValueError(f"no layout has {m} rows with {ctas} CTAs")
+    raise ValueError(f"no layout of D in tensor memory has {m} rows for {ctas} CTAs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,8 +271,8 @@ def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, par
         raise OperandError(f"{name} must start at lane 0 of tensor memory, not {lane}")
     if parts > 1 and lines % (parts * PARTITION):
         raise OperandError(
-            f"{name} must have a multiple of {parts * PARTITION} columns, not {lines}: no public source states where "
-            f"the scales of other numbers of columns are in layout B"
+            f"{name} must be for a multiple of {parts * PARTITION} columns of B, not for {lines}: no public source "
+            f"states where layout B holds the scales of other numbers of columns"
         )
     line, scale = np.arange(lines)[:, None], np.arange(size)[None, :]
     part, within = np.divmod(line, lines // parts)

@@ -88,10 +88,10 @@ class Source(Enum):
     """Level of evidence for a timing."""
 
     MEASURED = "measured"  #: interval and latency of this instruction were measured for this project
-    FITTED = "fitted to measurements"  #: computed by a formula that was fitted to measurements of other types or N
+    FITTED = "fitted to measurements"  #: timing from a formula that was fitted to measurements of other types or N
     MEASURED_ELSEWHERE = "measured by others"
-    DATA_SHEET = "white paper"  #: derived from the rate in the manufacturer's white paper
-    MODELLED = "modelled"  #: derived from the timing of other instructions, or of another chip
+    DATA_SHEET = "white paper"  #: timing derived from the rate in the manufacturer's white paper
+    MODELLED = "modelled"  #: timing derived from other instructions, or from another chip
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Law:
     #: Latency in cycles, extrapolated to N = 0. Key: for ``wgmma``, whether the instruction is sparse; for
     #: ``tcgen05.mma``, whether a CTA pair executes it.
     start: Mapping[bool, float]
-    integer: Mapping[bool, int]  #: Additional latency of integer instructions, in cycles, with the keys of `start`
+    integer: Mapping[bool, int]  #: Additional latency of integer instructions, in cycles. Keys as in field `start`.
 
 
 #: Timing formula of each family with operands in shared memory. The formula of ``wgmma`` was measured on an H200

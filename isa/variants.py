@@ -27,7 +27,7 @@ _S32 = (("s32", "s32"),)
 class Variant:
     """One row of the PTX syntax table: every combination of the values of its fields is an instruction."""
 
-    family: str = "mma"  #: Instruction family of the row, ``mma`` or ``wgmma``
+    family: str = "mma"  #: Instruction family of the syntax-table row, ``mma`` or ``wgmma``
     #: Accepted ``.sp`` variants. The empty string is the dense form.
     sparse: tuple[str, ...] = _DENSE
     shapes: tuple[str, ...]  #: Accepted shape qualifiers
@@ -36,12 +36,12 @@ class Variant:
     kind: str = ""  #: Name after ``.kind::`` in the PTX text, or empty without this qualifier
     #: Accepted pairs of ``.scale_vec`` size and scale type of a block-scaled kind.
     scales: tuple[tuple[int, str], ...] = ()
-    satfinite: bool = False  #: Whether the instructions of the row accept ``.satfinite``
-    architectures: tuple[str, ...] = ARCHITECTURES  #: Architectures that support all instructions of the row
+    satfinite: bool = False  #: Whether the instructions of the syntax-table row accept ``.satfinite``
+    architectures: tuple[str, ...] = ARCHITECTURES  #: Architectures that support all instructions of the table row
 
     @property
     def default_scale_size(self) -> int | None:
-        """Number of block scales without ``.scale_vec``, or None if ``.scale_vec`` is mandatory."""
+        """Number of block scales if ``.scale_vec`` is absent, or None if ``.scale_vec`` is mandatory."""
         sizes = {size for size, _ in self.scales}
         return sizes.pop() if len(sizes) == 1 else None
 
@@ -60,7 +60,7 @@ _NVFP4_SCALES = ((2, "ue8m0"), (4, "ue4m3"), (4, "ue8m0"))
 
 
 def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, ...]:
-    """Return the syntax-table rows of sparse or dense ``wgmma``. `k` returns K for a number of stored columns."""
+    """Return the syntax-table rows of sparse or dense ``wgmma``. Function `k` turns stored columns of A into K."""
 
     def m64(stored_k: int, columns: Sequence[int] = _WGMMA_N) -> tuple[str, ...]:
         return tuple(f"m64n{n}k{k(stored_k)}" for n in columns)
@@ -76,7 +76,7 @@ def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, .
 
 
 def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...]:
-    """Return the syntax-table rows of sparse or dense ``mma``. `k` returns the shape for a number of stored columns."""
+    """Return the syntax-table rows of sparse or dense ``mma``. Function `k` turns stored columns of A into a shape."""
     with_kind = partial(Variant, sparse=_ORDERED if any(sparse) else _DENSE, architectures=("sm_120",))
     return (
         Variant(sparse=sparse, shapes=(k(8), k(16)), pairs=_same("f16"), accumulators=_F16_OR_F32),

@@ -54,7 +54,7 @@ int only_format(const int (&by_code)[count]) {
 // Throws an error for descriptor bits that contradict the opcode.
 void check_form(const OpcodeOn &opcode, const DescriptorFields &fields, uint32_t value, const std::string &where) {
     if (const uint64_t reserved = value & ~fields.defined)
-        refuse_value(where, " sets the reserved bits ", hexadecimal(reserved, 0), ".");
+        refuse_value(where, " sets the reserved bits ", hexadecimal(reserved, 0), ", which must be 0.");
     const bool sparse = fields.sparse.of(value);
     if (opcode.sparse && !sparse) refuse_value(where, " describes a dense instruction; bit 2 must be 1 for '.sp'.");
     if (sparse && !opcode.sparse)
@@ -141,7 +141,7 @@ ColumnMask decode_column_mask(uint64_t value, const OpcodeOn &opcode, const Inst
     const Layout &layout = *descriptor.layout;
     const std::string where = "zero_column_mask of " + spelled(opcode);
     if (const uint64_t reserved = value & ~fields.defined)
-        refuse_value(where, " sets the reserved bits ", hexadecimal(reserved, 0), ".");
+        refuse_value(where, " sets the reserved bits ", hexadecimal(reserved, 0), ", which must be 0.");
     ColumnMask mask;
     mask.shift = int(fields.shift.of(value));
     if (mask.shift > std::min(descriptor.max_shift, layout.largest_shift))

@@ -139,7 +139,7 @@ Opcode parse_opcode(const std::string &opcode, const std::string &text, bool req
         refuse_instruction("'.cta_group' is missing in ", quoted(text), "; expected for example '.cta_group::1'.");
     if (!qualifiers.cta_group.empty() && qualifiers.cta_group != "cta_group::1" &&
         qualifiers.cta_group != "cta_group::2")
-        refuse_word(qualifiers.cta_group, text, "expected 1 or 2");
+        refuse_word(qualifiers.cta_group, text, "expected 1 or 2 CTAs");
     const int kind = kind_number(qualifiers.kind, text);
     if (weight_stationary && qualifiers.cta_group == "cta_group::2")
         refuse_word("cta_group::2", text, "'.ws' takes '.cta_group::1'");

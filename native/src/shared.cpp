@@ -37,7 +37,8 @@ Descriptor decode_descriptor(uint64_t value, Family family, const std::string &n
                    fixed_mask = (uint64_t(1) << generation.fixed_bits) - 1;
     const uint64_t defined = offset_mask | offset_mask << 16 | offset_mask << 32 | uint64_t(7) << BASE_OFFSET_BIT |
                              fixed_mask << generation.fixed_bit | ~uint64_t(0) << generation.swizzle_bit;
-    if (value & ~defined) refuse_value(subject, " sets the reserved bits ", hexadecimal(value & ~defined, 16), ".");
+    if (value & ~defined)
+        refuse_value(subject, " sets the reserved bits ", hexadecimal(value & ~defined, 16), ", which must be 0.");
     if ((value >> generation.fixed_bit & fixed_mask) != uint64_t(generation.fixed_value))
         refuse_value(subject, " must hold ", generation.fixed_value, " in the ", generation.fixed_bits,
                      " bits from bit ", generation.fixed_bit, " on.");

@@ -123,8 +123,8 @@ TensorMap scale_map(const char *name, int lines, int size, int scale_id, uint64_
     if (const int lane = lane_of(name, address))
         refuse_value(name, " must start at lane 0 of tensor memory, not ", lane, ".");
     if (parts > 1 && lines % (parts * PARTITION))
-        refuse_value(name, " must have a multiple of ", parts * PARTITION, " columns, not ", lines,
-                     ": no public source states where the scales of other numbers of columns are in layout B.");
+        refuse_value(name, " must be for a multiple of ", parts * PARTITION, " columns of B, not for ", lines,
+                     ": no public source states where layout B holds the scales of other numbers of columns.");
     Builder builder(name, SCALE_PLACES, 0, column_of(address), 8);
     const int width = lines / parts;
     for (int line = 0; line < lines; ++line)

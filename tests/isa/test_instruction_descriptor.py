@@ -93,9 +93,9 @@ REFUSED = [
     (f"{SP}.kind::f16", {}, 1 << 2, r"describes a dense instruction; bit 2 must be 1 for '\.sp'$"),
     (f"{SP}.kind::f16", {}, 1 << 3, r"enables saturation, which only '\.kind::i8' has; bit 3 must be 0$"),
     (f"{SP}.kind::mxf4.block_scale", {}, 1 << 31, r"sets K = 96, which only dense instructions have"),
-    *((f"{SP}.kind::f16", {}, 1 << bit, rf"sets the reserved bits {1 << bit:#x}$") for bit in (6, 23, 29)),
-    *((f"{SP}.kind::mxf8f6f4.block_scale", {}, 1 << bit, rf"reserved bits {1 << bit:#x}$") for bit in (0, 26, 31)),
-    (f"{SP}.kind::mxf4.block_scale", {}, 1 << 12, r"sets the reserved bits 0x1000$"),
+    *((f"{SP}.kind::f16", {}, 1 << bit, rf"reserved bits {1 << bit:#x}, which must be 0$") for bit in (6, 23, 29)),
+    *((f"{SP}.kind::mxf8f6f4.block_scale", {}, 1 << bit, rf"{1 << bit:#x}, which must be 0$") for bit in (0, 26, 31)),
+    (f"{SP}.kind::mxf4.block_scale", {}, 1 << 12, r"sets the reserved bits 0x1000, which must be 0$"),
     (f"{SP}.kind::f16", {}, 2 << 4, r"the type of D in .* must be 0 \(\.f16\) or 1 \(\.f32\), not 2$"),
     (f"{SP}.kind::tf32", {}, 2 << 7, r"the type of A in .* must be 2 \(\.tf32\), not 0$"),
     (f"{SP}.kind::mxf4.block_scale", {}, 1 << 23, r"the type of the block scales in .* must be 1 \(\.ue8m0\), not 0$"),
@@ -192,7 +192,7 @@ def test_reserved_bits() -> None:
         if bit in DEFINED:
             decode_column_mask(1 << bit, 128, 64, 32, "it")
         else:
-            with pytest.raises(OperandError, match=rf"sets the reserved bits {1 << bit:#x}$"):
+            with pytest.raises(OperandError, match=rf"sets the reserved bits {1 << bit:#x}, which must be 0$"):
                 decode_column_mask(1 << bit, 128, 64, 32, "it")
     for value in (-1, 1 << 64):
         with pytest.raises(OperandError, match=rf"must be a 64-bit number, not {re.escape(str(value))}$"):

@@ -62,7 +62,7 @@ MALFORMED: list[tuple[object, str]] = [
     ("tcgen05.commit.cta_group::1", r"^'tcgen05\.commit' in .* is no known opcode"),
     ("tcgen05.mma.sp.kind::f16", r"^'\.cta_group' is missing .*'\.cta_group::1'\.$"),
     ("tcgen05.mma.sp.cta_group::1", r"^'\.kind' is missing .*'\.kind::f16'\.$"),
-    ("tcgen05.mma.sp.cta_group::4.kind::f16", r"^'\.cta_group::4' in .* expected 1 or 2\.$"),
+    ("tcgen05.mma.sp.cta_group::4.kind::f16", r"^'\.cta_group::4' in .* expected 1 or 2 CTAs\.$"),
     (f"{SP}.kind::f4", r"^'\.kind::f4' in .* expected '\.kind::tf32', .* or '\.kind::mxf4nvf4'\.$"),
     (f"{SP}.kind::f16.sp", r"has both '\.sp' and '\.sp'; only one of them is allowed\.$"),
     ("tcgen05.mma.sp::ordered_metadata.cta_group::1.kind::f16", r"^'\.sp::ordered_metadata' in .* is no part of"),

@@ -75,7 +75,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: a_map(D, instruction("f8f6f4", "e2m1"), 0), r"^operand A of .* no public source .* of a 4-bit element"),
     (lambda: a_map(D, instruction("mxf8f6f4.block_scale", "e3m2"), 0), r"^operand A of .* source .* a 6-bit element"),
     (lambda: metadata_map(F, F16, 0, 8 << 16), r"^e must start at lane 0 or 16 .* in layout F, not 8$"),
-    (lambda: scale_map("scale_b", 96, 1, 0, 0, 2), r"^scale_b must have a multiple of 64 columns, not 96: no public"),
+    (lambda: scale_map("scale_b", 96, 1, 0, 0, 2), r"^scale_b must be for a multiple of 64 columns of B, not for 96"),
     (
         lambda: metadata_map(D, F16, 2, 0),
         r"^the selector of .* must be 0 or 1: no public .* columns selector 2 selects$",
@@ -88,7 +88,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 def test_refused_and_the_last_column() -> None:
     for m, group in ((32, 1), (256, 1), (64, 2)):
-        with pytest.raises(ValueError, match=f"no layout has {m} rows"):
+        with pytest.raises(ValueError, match=f"no layout of D in tensor memory has {m} rows"):
             layout_for(parse_opcode(f"tcgen05.mma.sp.cta_group::{group}.kind::f16"), m)
     for call, message in REFUSED:
         with pytest.raises(OperandError, match=message):
