@@ -70,7 +70,7 @@ def built(name: str, build: Callable[[Path], None]) -> Path:
 def _build_once(path: Path, build: Callable[[Path], None]) -> None:
     if _is_usable(path):
         return
-    from filelock import FileLock  # imported only for a build, because its import takes longer than loading a model
+    from filelock import FileLock  # import filelock only for a build: the import takes longer than loading a model
 
     _make_private(path.parent)
     with FileLock(path.with_suffix(".lock")):

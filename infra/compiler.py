@@ -16,8 +16,8 @@ __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "prin
 
 #: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-#: An error message quotes the first line of a tool's output that contains the first of these texts; if there is no such
-#: line, the first line that contains the second text.
+#: Two texts to search in the output of a failed tool. An error message quotes the first line that contains the first
+#: text or, if no line contains the first text, the first line that contains the second text.
 _TELLING = (os.strerror(errno.ENOSPC), "rror")
 #: Message that announces the first build of this process. The list is empty before that build, and is used only if
 #: standard error is not a terminal.
@@ -29,7 +29,7 @@ def cxx_compiler() -> str:
     for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
         if name and (path := shutil.which(name)):
             return path
-    raise BackendError("this operation needs a C++ compiler: install g++ (on Debian or Ubuntu, `apt install g++`)")
+    raise BackendError("no C++ compiler was found: install g++ (on Debian or Ubuntu, `apt install g++`)")
 
 
 def compiler_stamp() -> tuple[str, int, int]:

@@ -42,7 +42,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     output. The permissions of an older file are kept; a read-only file is not replaced. Raise a `FileError` if the file
     cannot be written.
     """
-    sys.stdout.flush()  # earlier output must precede the file's content if the path leads to standard output
+    sys.stdout.flush()  # print earlier output first, since `path` can lead to standard output
     if path == STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -134,7 +134,7 @@ def _require_replaceable(target: Path) -> None:
 def _is_kept(path: Path) -> bool:
     """Return whether `path` is a device, a pipe or a socket, or a link to an open file of a process (/dev/stdout)."""
     with suppress(FileNotFoundError):
-        path.stat()  # this call raises an error if symbolic links form a cycle
+        path.stat()  # `stat` raises an error if symbolic links form a cycle
     while path.is_symlink():
         path = path.parent / path.readlink()
         if path.is_relative_to("/proc"):

@@ -33,7 +33,7 @@ class Requirement:
     """Dependency of this package: name, supported versions and installed version."""
 
     name: str
-    condition: str  #: Condition on the version, such as ``<0.6,>=0.5.10``
+    condition: str  #: Condition on the version of the dependency, such as ``<0.6,>=0.5.10``
     installed: str | None  #: Installed version, or None if the dependency is not installed
 
     @property

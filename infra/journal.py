@@ -111,7 +111,7 @@ class Journal:
         texts = (("table", name, f"CREATE TABLE {name} {columns}") for name, columns in _TABLES.items())
         expected = {tuple(text.encode() for text in row) for row in texts}
         assert self._database
-        self._database.text_factory = bytes  # a damaged schema can contain invalid UTF-8
+        self._database.text_factory = bytes  # the schema of a damaged database can contain invalid UTF-8
         if any(row not in expected for row in self._database.execute("SELECT type, name, sql FROM sqlite_master")):
             raise self.damaged()
         self._database.text_factory = str
@@ -146,7 +146,7 @@ class Journal:
             raise self.damaged() from None
 
     def begin(self, task: object) -> None:
-        """Store the task as JSON, and delete all entries. Raise a `FileError` if the disk is full."""
+        """Store the task of the journal as JSON, and delete all entries. Raise a `FileError` if the disk is full."""
         text = json.dumps(task)
         self._write(
             ("DELETE FROM task", [()]), ("DELETE FROM entries", [()]), ("INSERT INTO task VALUES (?)", [(text,)])
@@ -162,7 +162,7 @@ class Journal:
                 raise self.damaged(number) from None
 
     def write(self, entries: Mapping[int, object]) -> None:
-        """Write entries by number in one transaction, replacing older entries. Raise the errors of :meth:`begin`."""
+        """Write or replace journal entries, by number, in one transaction. Raise the errors of :meth:`begin`."""
         rows = [(number, json.dumps(value)) for number, value in entries.items()]
         self._write(("INSERT OR REPLACE INTO entries VALUES (?, ?)", rows))
 

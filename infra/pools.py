@@ -108,7 +108,7 @@ class Pool:
 
     @property
     def accepts(self) -> bool:
-        """Whether a work item may be submitted: fewer than `places` run, and none is suspected to kill its worker."""
+        """Whether work may be submitted: fewer than `places` items run, and no item is suspected to kill its worker."""
         quarantine = self._broken or self._suspects or any(job.deaths for job in self._flying.values())
         return not quarantine and len(self._flying) < self.places
 
@@ -235,7 +235,7 @@ def threads_here() -> int:
 @contextmanager
 def local_pool(jobs: int) -> Iterator[Pool]:
     """Yield a pool of processes on this machine."""
-    context = multiprocessing.get_context("fork")  # a forked process starts faster than a spawned process
+    context = multiprocessing.get_context("fork")  # create workers by fork, which is faster than by spawn
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
     try:
         yield pool

@@ -133,8 +133,8 @@ def _layout(file: IO[bytes]) -> _Layout:
     if version not in readers:
         raise ValueError(f"version {version[0]}.{version[1]} of the .npy format is not supported")
     start, length = file.tell(), file.read(2 * version[0])
-    if int.from_bytes(length, "little") > _HEADER_BYTES:  # numpy would read a header of any length
-        raise ValueError(f"the header of {int.from_bytes(length, 'little')} bytes is too long")
+    if int.from_bytes(length, "little") > _HEADER_BYTES:  # numpy itself does not limit the size of a header
+        raise ValueError(f"the header has {int.from_bytes(length, 'little')} bytes, more than {_HEADER_BYTES}")
     file.seek(start)
     shape, fortran, dtype = readers[version](file)
     if len(shape) > _MOST_AXES:
@@ -257,7 +257,7 @@ def _check_end(file: BinaryIO) -> None:
     if tail[-_END[1] - _LOCATOR_64[1] :].startswith(_LOCATOR_64[0]):
         directory = int.from_bytes(tail[40:48], "little") if tail.startswith(_END_64[0]) else size
     if directory > _DIRECTORY_BYTES:
-        raise ValueError(f"the archive directory of {directory} bytes is too large")
+        raise ValueError(f"the archive directory has {directory} bytes, more than {_DIRECTORY_BYTES}")
     file.seek(0)
 
 
@@ -267,7 +267,7 @@ def read_array(path: Path, refusal: str) -> NDArray:
         layout = _layout(file)
         size = os.fstat(file.fileno()).st_size
         if layout.bytes != size:
-            raise ValueError(f"the file has {size} bytes, but its header describes {layout.bytes}")
+            raise ValueError(f"the file has {size} bytes, but its header describes {layout.bytes} bytes")
         if not math.prod(layout.shape):
             return np.empty(layout.shape, layout.dtype)
         return np.memmap(file, layout.dtype, "r", layout.offset, layout.shape, "F" if layout.fortran else "C")

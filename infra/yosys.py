@@ -42,12 +42,12 @@ def yosys_version() -> str:
     if own := os.environ.get(_OWN):
         return printed_by(_OWN, own, "-V")
     if importlib.util.find_spec("pyosys") is None:
-        raise BackendError(f"this operation needs Yosys: install it with `{install_line('area')}`")
+        raise BackendError(f"Yosys is not installed: install it with `{install_line('area')}`")
     return importlib.metadata.version("pyosys")
 
 
 def run_yosys(folder: Path, script: str, timeout: float = LONGEST_RUN) -> str:
-    """Run a Yosys script, one command per line, in a folder. Return what Yosys printed.
+    """Run a Yosys script, one command per line, in a folder. Return the output of Yosys.
 
     During the run, the folder also contains the script and scratch files. Raise a `BackendError` if Yosys is not
     installed, or the script fails, takes longer than `timeout` seconds, or more memory than

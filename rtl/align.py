@@ -150,7 +150,7 @@ class AlignStage(wiring.Component):
         return (self.control.scale == ScaleCode.UE4M3) & Cat(larger).any()
 
     def _parts(self, m: Module, index: int, group: ProductGroup, separate: Value) -> list[tuple[Value, Value]]:
-        """Return sign and magnitude of each term of a group: its parts if `separate` is 1, else the whole group."""
+        """Return signs and magnitudes of a group's terms: sums of four products if `separate` is 1, else of all 16."""
         if self.widths.parts == 1:
             return [(group.sign, group.magnitude)]
         firsts = range(0, BLOCK_GROUP, PART_OF_GROUP)
@@ -166,7 +166,7 @@ class AlignStage(wiring.Component):
         largest: dict[tuple[Element, ...], Value] = {}
         for slot in self.widths.slots[: self.config.term_slots]:
             significand = self.i.significands[slot.index][: slot.product_bits].as_signed()
-            if self.widths.narrow:  # products of 4-bit elements are zero here, because they are summed in groups
+            if self.widths.narrow:  # single terms are zero for 4-bit elements, whose products are summed in groups
                 significand = Mux(narrow, 0, significand)
             # A product of integers is not shifted: bit 0 of the product is at bit `integer_bits` of the term. In a
             # product slot for floats of at most 8 bits, a product of floats gets more zeros as padding than a product
@@ -222,10 +222,10 @@ class AlignStage(wiring.Component):
         #
         #     bit of the term      grid_bits               padding      0
         #     significand of c     1fffffffffffffffffffffff-------------
-        # If the step's element format has a smaller F than the grid, `c_grid_exponent` is smaller by the difference,
-        # which shifts the accumulator further right by the same number of bits. `c_grid_exponent` is also smaller by
-        # `c_excess_bits`. The accumulator needs these bits above the grid if its exponent exceeds an e_max that does
-        # not include it.
+        # If the step's element format has an F below `grid_bits`, the largest F, `c_grid_exponent` is smaller by the
+        # difference, which shifts the accumulator further right by the same number of bits. `c_grid_exponent` is also
+        # smaller by `c_excess_bits`. The accumulator needs these bits above 2**(e_max + 1) if its exponent exceeds an
+        # e_max that does not include the accumulator.
         padding = self.widths.grid_bits + 1 + self.widths.c_excess_bits - ACCUMULATOR_SIGNIFICAND_BITS
         m.submodules.align_c = align = AlignmentShifter(
             ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1

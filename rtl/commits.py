@@ -43,7 +43,7 @@ class Commits(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the FIFO of panels, the two counters of instructions, and the FIFO of commit groups."""
+        """Build the FIFO of panels (eight columns), two counters of instructions, and the FIFO of commit groups."""
         m = Module()
         # Numbers of instructions that were issued and completed. Each commit group stores the number of instructions
         # issued before its commit, and is finished once this number of instructions has completed. Example with two

@@ -190,7 +190,7 @@ class CoreConfig:
 
     @property
     def used_fields(self) -> dict[str, Any]:
-        """The fields that affect the hardware, by name. Fields for floats are left out if no format is a float."""
+        """Configuration fields that affect the hardware, by name, without fields for floats if no format is a float."""
         unused = () if any(not element.format.is_integer for element in self.elements) else _FLOAT_FIELDS
         return {name: value for name, value in asdict(self).items() if name not in unused}
 

@@ -119,7 +119,7 @@ def _with_ports(text: str, name: str, ports: dict[str, bool]) -> str:
     end = text.index("\nend\n", start)
     before, top, behind = text[:start], text[start:end], text[end:]
     top = re.sub(rf"^  cell \\{_PORT} .*?^  end\n", "", top, flags=re.MULTILINE | re.DOTALL)
-    for number, (port, is_input) in enumerate(ports.items(), start=2):  # module ports 0 and 1 are clock and reset
+    for number, (port, is_input) in enumerate(ports.items(), start=2):  # RTLIL ports 0 and 1 are clock and reset
         wire = re.compile(rf"^(  wire width \d+)( \\{port})$", re.MULTILINE)
         top, count = wire.subn(rf"\1 {'input' if is_input else 'output'} {number}\2", top)
         assert count == 1, port

@@ -19,7 +19,7 @@ __all__ = ["Core", "tile_layout", "tile_result_layout"]
 
 
 def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
-    """Return the layout of a core's input: the operands of one step along K, for a tile of rows x columns outputs."""
+    """Return the layout of the operands that an array of rows x columns dot-product units takes in one step along K."""
     outputs = config.rows * config.columns
     metadata = "Metadata nibbles of each row: nibble c, counted from the lowest bits, belongs to chunk c. "
     metadata = f"{metadata}Ignored in dense steps." if config.sparse else "Ignored: this datapath has no metadata."
@@ -45,7 +45,7 @@ def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout
 
 
 def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
-    """Return the layout of a core's result: one tile of rows x columns outputs."""
+    """Return the layout of the results of an array of rows x columns dot-product units for one step along K."""
     outputs = config.rows * config.columns
     d = "Results of the outputs, row by row, in the format of control.result; an f16 is in the low half of 32 bits."
     overflow = (
@@ -129,8 +129,8 @@ class Core(wiring.Component):
             m.d.comb += [advance.eq(1), self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
             return m
         # One enable signal controls all pipeline stages, so the stages need no handshakes. While a result waits at the
-        # output, all stages stop: no tile moves into an empty stage. The highest bit of `occupied` is set while the
-        # output has a result.
+        # output, all stages stop, even if later stages are empty. The highest bit of `occupied` is set while the output
+        # has a result.
         occupied = Signal(config.latency)
         m.d.comb += [
             self.o.valid.eq(occupied[-1]),
@@ -142,7 +142,7 @@ class Core(wiring.Component):
         return m
 
     def _row(self, m: Module, row: int, wide: Value) -> MetadataStage:
-        """Reorder and decode the metadata of one row of a tile, for all dot-product units of the row."""
+        """Reorder and decode the metadata of one row of the array, for all dot-product units of the row."""
         tile = self.i.payload
         m.submodules[f"order_row_{row}"] = order = RowOrder(self.config)
         m.submodules[f"decode_row_{row}"] = decode = MetadataStage(self.config)
@@ -159,7 +159,7 @@ class Core(wiring.Component):
         return decode
 
     def _column(self, m: Module, column: int, wide: Value) -> Value:
-        """Reorder B of one column of a tile, for all dot-product units of the column."""
+        """Reorder the elements of B for one column of the array, for all dot-product units of the column."""
         tile = self.i.payload
         m.submodules[f"order_column_{column}"] = order = ColumnOrder(self.config)
         m.d.comb += [

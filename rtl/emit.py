@@ -1,4 +1,4 @@
-"""Verilog or RTLIL of a dot-product unit, a row, a core, or a top module that executes instructions."""
+"""Verilog or RTLIL of a dot-product unit, with or without metadata decoder, an array, or a top module around it."""
 
 import re
 from collections.abc import Callable

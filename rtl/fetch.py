@@ -77,7 +77,7 @@ def sets_reserved(descriptor: data.View, fixed: int = 0) -> Value:
 
 
 def panel_request_layout() -> DescribedLayout:
-    """Return the layout of a request for a panel of A or B in shared memory."""
+    """Return the layout of a request for a panel (eight rows of A or eight columns of B) in shared memory."""
     mn_major = (
         "1: elements that are consecutive in memory are consecutive in M or N (only with 16-bit elements); 0: in K."
     )
@@ -129,9 +129,9 @@ class CoreMatrixAddress(wiring.Component):
         """Build the base address of the core matrix, the addresses of its eight rows, and the swizzle."""
         m = Module()
         descriptor, mn_major = self.request.descriptor, self.request.mn_major
-        # In a K-major operand, successive panels are one offset (`across`) apart, and successive segments are 16-byte
-        # words of a row. In an MN-major operand, successive segments are one offset apart, and successive panels are
-        # 16-byte words of a row.
+        # A core matrix begins at start + `outer` * `across` + offset of the 16-byte word `unit` in a row. In a K-major
+        # operand, `outer` is the number of the panel, and `unit` is the number of the core matrix in the panel. In an
+        # MN-major operand, the number of the panel is `unit`, and the number of the core matrix is `outer`.
         outer, unit = Mux(mn_major, self.segment, self.request.panel), Mux(mn_major, self.request.panel, self.segment)
         swizzle = descriptor.swizzle
         exchanged = mn_major & (swizzle == SwizzleCode.NONE)

@@ -72,9 +72,9 @@ class LifeCycle(wiring.Component):
         fenced, touched, multiplied = (Signal(name=name) for name in ("fenced", "touched", "multiplied"))
         shape = Cat(self.last_panel, self._doublings())
         before = Signal(len(shape), name="shape_before", reset_less=True)
-        # The bit `is_open` is set if the open commit group has a multiplication. `groups` has such a bit for each
-        # committed group that no wait has covered yet. Bit 0 belongs to the newest group. The highest bit belongs to
-        # all groups that are too old for the other bits. A wait with N clears bits N and above. N is at most 7.
+        # `is_open` is 1 if the open commit group has a multiplication. A bit of `groups` is 1 if a committed group has
+        # a multiplication that no wait has covered yet: bit 0 for the newest group, bit 1 for the group before, and the
+        # highest bit for all older groups together. A wait with N (at most 7) clears bits N and above.
         is_open, groups = Signal(), Signal(GROUPS)
         is_of = {operation: self.taken & (self.operation == operation) for operation in Operation}
         multiplies, commits, waits, fences = (is_of[operation] for operation in Operation)

@@ -63,8 +63,8 @@ class NibbleDecoder(wiring.Component):
         n = self.nibble
         i0, i1 = n[:2], n[2:]
         if self.mux == "mux3":
-            # Two different indices of a nibble are exchanged if stored slot 0 has the index 3 or stored slot 1 has the
-            # index 0, because 3:1 multiplexers cannot reach these units. Nibbles before and after the exchange:
+            # The 3:1 multiplexer of kept element 0 cannot select unit 3 of a chunk, and that of kept element 1 cannot
+            # select unit 0. If i0 = 3 or i1 = 0, different indices are therefore exchanged. Nibbles before and after:
             #
             #     i1 i0        01     02     03     13     23
             #     exchanged    10     20     30     31     32

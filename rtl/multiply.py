@@ -138,10 +138,10 @@ class MultiplyStage(wiring.Component):
         # Exponents of products include the biases of their formats and exclude the block scales. The offset for biases
         # and block scales is added to the exponents of the accumulator c and of e_zero (the lower bound of e_max)
         # instead: two additions, not one for each of up to 32 products. Exponents of products arrive late, so two
-        # maximum trees run in parallel:
+        # maximum trees run in parallel. `floor` is compared with the last two candidates of the products' tree:
         #
         #     c, e_zero     signed, 11 bits     -> floor -------------------------------+
-        #     products      unsigned, 9 bits    -> two finalists -> compare with floor -+-> e_max
+        #     products      unsigned, 9 bits    -> 2 candidates  -> compare with floor -+-> e_max
         #
         # A zero product enters the tree with the exponent 0. The exponent of a nonzero product is two or more.
         packed = is_one_of(config, control.a, self.widths.packed)
@@ -170,8 +170,8 @@ class MultiplyStage(wiring.Component):
         if floats:
             tree = self._largest(m, "largest_of_products", exponents, PRODUCT_EXPONENT_BITS)
             any_product = self._registered(m, ~(Cat(product.zero for product in floats).all() | packed))
-            # The high bits of `floor`, the maximum of e_zero and the exponent of c, are available early and are
-            # compared early. Only the comparison of the low bits waits for the products.
+            # `floor`, the maximum of e_zero and the exponent of c, is available before the exponents of products. Only
+            # the comparison of its low bits waits for the products. The high bits are compared with zero.
             low, beyond = floor[:PRODUCT_EXPONENT_BITS], floor[PRODUCT_EXPONENT_BITS:-1].any()
             higher = Cat(exponent > low for exponent in tree.finalists).any()
             above = (floor < 0) | (~beyond & higher)

@@ -67,20 +67,20 @@ class OperandFetch(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the arbitration of reads, the address generator, and the two buffers for panels of B."""
+        """Build the arbitration of reads, the address generator, and two buffers for panels (eight columns) of B."""
         m = Module()
         m.submodules.addresses = addresses = CoreMatrixAddress()
         memory = self.memory
         # The first read of a panel of B reserves a buffer, so the other reads of the panel never wait. Example with a
-        # panel of B (core matrices b0 to b3), then a panel of A (core matrices a0 and a1):
+        # panel (eight columns) of B, core matrices b0 to b3, then a panel (eight rows) of A, core matrices a0 and a1:
         #
         #     cycle           0     1     2     3     4     5     6
         #     read            b0    b1    b2    b3    a0    a1
         #     data                  b0    b1    b2    b3    a0    a1
         #     panels.valid                                  1
         segments = {name: Signal(range(CORE_MATRICES), name=f"segment_{name}") for name in ("a", "b")}
-        # Counters, modulo four, of panels of B: panels whose reads have begun, panels that have arrived completely, and
-        # panels that the arrays have taken.
+        # Counters, modulo four, of panels (eight columns) of B: panels whose reads have begun, panels that have arrived
+        # completely, and panels that the arrays have taken.
         begun, complete, delivered = (
             Signal(range(2 * _BUFFERS), name=name) for name in ("begun", "complete", "delivered")
         )
@@ -114,7 +114,7 @@ class OperandFetch(wiring.Component):
         rows = [Mux(arriving_mn_major, transposed(memory.data, row), memory.data[row]) for row in range(PANEL_ROWS)]
         m.d.comb += self.core_matrix.rows.eq(Cat(rows))
 
-        # Successive panels of B use the two buffers alternately.
+        # Successive panels (eight columns) of B use the two buffers alternately.
         buffers = Signal(data.ArrayLayout(panel_layout(), _BUFFERS), reset_less=True)
         m.d.comb += [self.panels.valid.eq(complete != delivered), self.panels.payload.eq(buffers[delivered[0]])]
         m.d.sync += [delivered.eq(delivered + taken), complete.eq(complete + completes)]

@@ -76,8 +76,8 @@ class OperandSlots(wiring.Component):
         m = Module()
         # Multiplication and each operand have their own pointer to the two instruction slots. In this example,
         # instructions i0, i1 and i2 are accepted. Operand `a` takes three requests (r), and the data of the last
-        # request arrive one cycle later (x). Then four panels are multiplied (m). A slot waits (.) while the pointer is
-        # at the other slot:
+        # request arrive one cycle later (x). Then four panels (eight columns each) are multiplied (m). A slot waits (.)
+        # while the pointer is at the other slot:
         #
         #     cycle     0    1    2    3    4    5    6    7    8    9    10   11   12
         #     slot 0    i0   r    r    r    x    m    m    m    m    i2   r    r    r
@@ -142,7 +142,7 @@ class PanelRequests(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the counter of panels that were requested."""
+        """Build the counter of panels (eight rows or columns) that were requested from shared memory."""
         m = Module()
         panel, taken = Signal.like(self.last, name="panel"), Signal()
         m.d.comb += [

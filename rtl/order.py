@@ -12,7 +12,7 @@ from .select import SelectStage
 
 __all__ = ["DENSE_NIBBLE", "ColumnOrder", "OrderedSelect", "RowOrder", "byte_order", "nibble_order", "selected_byte"]
 
-#: Metadata nibble for dense steps, which selects the first two of a chunk's four units.
+#: Metadata nibble for dense steps, which selects units 0 and 1 of the four units (8 or 16 bits) in a chunk of B.
 DENSE_NIBBLE = 0b0100
 #: Input ports that determine the order of elements at the inputs of dot-product units.
 _WIDE_AND_SPARSE = {
@@ -169,7 +169,7 @@ class OrderedSelect(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the components that reorder metadata and B with the metadata stage and the select stage."""
+        """Build and connect reordering of metadata, reordering of B, the metadata stage and the select stage."""
         m = Module()
         m.submodules.row = row = RowOrder(self.config)
         m.submodules.column = column = ColumnOrder(self.config)

@@ -35,7 +35,7 @@ class Enumeration:
 
     name: str
     width: int
-    values: tuple[tuple[str, int], ...]  #: Name and code of each value (other codes are unused)
+    values: tuple[tuple[str, int], ...]  #: Name and code of each value of the enumeration
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         signature = component.signature
         members = [(path, member) for path, member, _ in signature.flatten(component)]
         del component
-        gc.collect()  # Amaranth warns when an unused component is freed. Free it here, where warnings are off.
+        gc.collect()  # free an unused component while the warning of Amaranth about this is off
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
     result = []

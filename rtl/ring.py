@@ -41,7 +41,7 @@ class Ring(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the registers, and the pointers to the register that is read and to the register that is written."""
+        """Build the registers of the FIFO, and two pointers: to the register to read and to the register to write."""
         m = Module()
         # Example of a FIFO with three registers. Bit 0, for register 0, is on the right:
         #

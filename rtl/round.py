@@ -37,10 +37,10 @@ _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 class ResultCode(enum.Enum, shape=2):
     """Code in the control word for the result format and rounding of a step."""
 
-    F32 = 0  #: f32, rounded by truncation
-    E8M13 = 1  #: f32 with 13 fraction bits, rounded by truncation
-    F16 = 2  #: f16, rounded to nearest even
-    S32 = 3  #: 32-bit integer, which wraps or is clamped
+    F32 = 0  #: Result in f32, rounded by truncation
+    E8M13 = 1  #: Result in f32 with 13 fraction bits, rounded by truncation
+    F16 = 2  #: Result in f16, rounded to nearest even
+    S32 = 3  #: Result in s32 (32-bit integer), which wraps or is clamped
 
 
 def normalised_bits(total_bits: int) -> int:
@@ -166,12 +166,12 @@ class RoundStage(wiring.Component):
             dropped.eq(shifted[: -1 - _F32.fraction_bits].any()),
             sticky.eq(shifted[: -2 - _F16.fraction_bits].any()),
         ]
-        exponent = (i.headroom + 1 - shift_amount)[:ALIGNED_EXPONENT_BITS]  # exponent field of a normal number
+        exponent = (i.headroom + 1 - shift_amount)[:ALIGNED_EXPONENT_BITS]  # exponent field if the result is normal
         normalised = SimpleNamespace(**vars(i), shifted=shifted, exponent=exponent, dropped=dropped, sticky=sticky)
         return self._behind(m, "normalise", normalised)
 
     def _float(self, m: Module, i: SimpleNamespace) -> Value:
-        """Return the rounded float. A negative sum is converted to its magnitude here."""
+        """Return the sum, rounded to a float. This function also converts a negative sum to its magnitude."""
         halves = ResultCode.F16 in self.results
         singles = bool(self.results & {ResultCode.F32, ResultCode.E8M13})
         half = i.result == ResultCode.F16 if halves and singles else Const(halves)

@@ -1,4 +1,4 @@
-"""The select stage, in which metadata selects two of the four units in each chunk of B."""
+"""The select stage, in which metadata selects two of the four units (8 or 16 bits) in each chunk of B."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring

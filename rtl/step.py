@@ -25,7 +25,7 @@ __all__ = [
     "unit_step_layout",
 ]
 
-#: Texts that document the input ports of a row and of a dot-product unit.
+#: Texts that document the input ports of a dot-product unit, with or without a metadata decoder.
 STEP = "Operands and control word of a step. A step enters in each cycle in which enable is 1."
 ENABLE = "Clock enable of the pipeline: while enable is 0, the pipeline registers keep their contents."
 #: Text that documents each field that contains an accumulator.
@@ -42,7 +42,7 @@ def block_scales(config: CoreConfig, owner: str) -> str:
 
 
 def result_meaning(config: CoreConfig) -> str:
-    """Return the text that documents the output port of a row or a dot-product unit."""
+    """Return the text that documents the output port of a dot-product unit, with or without a metadata decoder."""
     if not config.latency:
         return "Result of the step at the inputs; combinational."
     return f"Result of a step, valid after {config.latency} rising clock edges with enable 1."
@@ -78,7 +78,7 @@ def control_layout() -> DescribedLayout:
 
 
 def row_step_layout(config: CoreConfig) -> DescribedLayout:
-    """Return the layout of the operands that a row takes in one step.
+    """Return the layout of the operands that a row (metadata decoder and dot-product unit) takes in one step.
 
     :func:`~sptc.rtl.order.byte_order` and :func:`~sptc.rtl.order.nibble_order` return the order of B and metadata.
     """

@@ -146,7 +146,7 @@ def lines_of_ports(members: Iterable[Port]) -> list[str]:
 
 
 def _rows(kind: Type, low: int, depth: int, path: str = "") -> Iterator[tuple[str, str, str, str]]:
-    if isinstance(kind, Array):  # show only the first element, since all elements have the same fields
+    if isinstance(kind, Array):  # list the fields of element 0 only, as all elements of an array have equal fields
         yield from _rows(kind.element, low, depth, f"{path}[0].")
     if isinstance(kind, Structure):
         for field in kind.fields:

@@ -231,8 +231,8 @@ class Tcgen05(wiring.Component):
         wiring.connect(m, requests.o, fetch.a)
         code = Array(slots.stored)[arrived.tag].control.a
         m.d.comb += [
-            # If A is in tensor memory, :meth:`_bring_words` reads A. Nothing is then requested from shared memory, and
-            # the turn of the instruction ends in its first cycle.
+            # If A is in tensor memory, :meth:`_bring_words` reads A. In this case, nothing is requested from shared
+            # memory for the instruction, and the next instruction has its turn after one cycle.
             elsewhere.eq(turn.pending & ~instruction.a_shared),
             requests.pending.eq(turn.pending & instruction.a_shared),
             requests.descriptor.eq(instruction.a_descriptor),

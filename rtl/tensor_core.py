@@ -1,4 +1,4 @@
-"""A tensor core of an SM: one array that executes panels of ``wgmma``, and ``mma`` at the rate of the register file."""
+"""A tensor core of an SM: an array for ``wgmma``, eight columns at a time, and ``mma``, at the register file's rate."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ class TensorCore(wiring.Component):
         """Build the input multiplexer, the counter of cycles between two ``mma``, and the routing of results."""
         m = Module()
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
-        # One bit for each item in the array: 1 for an `mma` instruction, 0 for a panel (eight columns) of `wgmma`.
+        # One bit for each operation in the array: 1 for an `mma` instruction, 0 for a panel (eight columns) of `wgmma`.
         m.submodules.sources = sources = Ring(1, self.config.warp_items)
         # Example: the register file takes 8 cycles for the operands of a sparse `mma` with four registers of A, and the
         # array takes four cycles for an `mma` or a panel (`left`: cycles left until the next `mma` can begin):

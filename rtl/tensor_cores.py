@@ -63,7 +63,7 @@ def mma_layout() -> DescribedLayout:
 
 
 def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
-    """Return the minimum number of cycles from acceptance of a ``wgmma`` to multiplication of its first panel.
+    """Return the minimum number of cycles from acceptance of a ``wgmma`` to multiplication of its first eight columns.
 
     Parameters
     ----------
@@ -183,8 +183,8 @@ class TensorCores(wiring.Component):
         ]
         self._bring(m, slots, stored, fetch)
         cores = [TensorCore(self.config, self.registers, self.unit_class, self.warp_class) for _ in range(WARPS)]
-        # All four tensor cores take a panel (eight columns) of B in the same cycle. Until then, `waits` prevents each
-        # tensor core from starting an `mma`.
+        # All four tensor cores take a panel (eight columns) of B in the same cycle. While the panel waits, the signal
+        # `waits` prevents each tensor core from starting an `mma`.
         waits, multiply = Signal(), Signal()
         m.d.comb += [
             waits.eq(fetch.panels.valid & self.c.valid & slots.ready),

@@ -52,7 +52,7 @@ class FormatDecoder(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the table from element codes to traits."""
+        """Build the table that returns the traits (properties) of an element format for the code of the format."""
         m = Module()
         with m.Switch(self.element):
             for element in self.config.elements:

@@ -1,4 +1,4 @@
-"""Execution of ``mma`` by a warp: gather fragments from 32 lanes, issue steps to a core, scatter the results."""
+"""Execution of ``mma`` by a warp: gather fragments from 32 lanes, issue steps to the array, scatter the results."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
@@ -212,7 +212,7 @@ class Warp(wiring.Component):
         return (step == 0) | (outstanding < self.config.warp_blocks)
 
     def _advance(self, m: Module, row_block: Signal, column_block: Signal) -> None:
-        """Advance to the next block of outputs. The index of the column block changes fastest."""
+        """Advance to the next block of outputs: all column blocks of a row block, then the next row block."""
         with m.If(column_block == self.column_blocks - 1):
             m.d.sync += column_block.eq(0)
             m.d.sync += row_block.eq(Mux(row_block == self.row_blocks - 1, 0, row_block + 1))
@@ -291,7 +291,7 @@ class Warp(wiring.Component):
         return Mux(sparse, Cat(low, high), Cat(words[0], Mux(long, words[1], 0)))
 
     def _metadata_row(self, operands: data.View, row: int, step: Value) -> Value:
-        """Return the metadata nibbles of a row from its four lanes. A chunk without elements gets a legal nibble."""
+        """Return the metadata nibbles of a row from its four lanes. Nibbles without metadata get the legal value 4."""
         quad = [operands.e[4 * (row % 8) + t] for t in range(4)]
         upper = row // 8
         half_words = Array(word.word_select(upper, 16) for word in quad)

@@ -121,8 +121,8 @@ class Arbiter(wiring.Component):
         """Build the round-robin search, which starts after the warpgroup that was served last."""
         m = Module()
         before, waits = Signal.like(self.chosen, name="before"), Signal()
-        # The choice is constant while the chosen request waits. Otherwise the arbiter chooses the nearest requesting
-        # warpgroup after `before`: the loop assigns this warpgroup last, and the last assignment wins.
+        # The arbiter's choice is constant while the chosen request waits. Otherwise the arbiter chooses the nearest
+        # requesting warpgroup after `before`: the loop assigns this warpgroup last, and the last assignment wins.
         m.d.comb += self.chosen.eq(before)
         with m.If(~waits), m.Switch(before):
             for last in range(self.count):
@@ -136,7 +136,7 @@ class Arbiter(wiring.Component):
 
 
 class Owners(wiring.Component):
-    """Record, in order, to which of `count` warpgroups each multiplication and each panel of results belongs.
+    """Record, in order, the warpgroup (of `count`) of each multiplication and of each panel (eight columns) of results.
 
     At most `in_flight` panels (eight columns each) are multiplied and not yet delivered.
     """
@@ -156,7 +156,7 @@ class Owners(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the two FIFOs of warpgroup numbers: one for instructions, one for panels of results."""
+        """Build the two FIFOs of warpgroup numbers: one for instructions, one for panels (eight columns) of results."""
         m = Module()
         m.submodules.instructions = instructions = Ring(range(self.count), SLOTS)
         m.submodules.panels = panels = Ring(range(self.count), self.in_flight)

@@ -139,12 +139,12 @@ class Widths:
 
     @property
     def groups(self) -> int:
-        """Number of groups of 16 products of 4-bit elements."""
+        """Number of groups of 16 products of 4-bit elements in a dot-product unit."""
         return max((self.config.slots_of(element) for element in self.narrow), default=0) // BLOCK_GROUP
 
     @property
     def integer_groups(self) -> int:
-        """Number of groups of 16 products of 4-bit integers."""
+        """Number of groups of 16 products of 4-bit integers in a dot-product unit."""
         return self.groups if any(element.format.is_integer for element in self.narrow) else 0
 
     @property

@@ -16,7 +16,7 @@ __all__ = ["CLOSER", "Amounts", "FormatShare", "Stage", "Survey", "summed", "sur
 
 #: Names of optional details that an area survey can include.
 CLOSER = ("stage", "format")
-#: Measured amounts by name: area, gates or cells. Amounts are additive: the amounts of all parts sum up to the whole.
+#: Measured amounts by name: area, gates or cells. Amounts of the parts of a design add up to the design's amounts.
 Amounts = dict[str, float]
 
 
@@ -24,10 +24,10 @@ Amounts = dict[str, float]
 class Stage:
     """Area of all instances of one stage of a dot-product unit, or of one part of a top module."""
 
-    name: str  #: Name that all instances share, without instance numbers
+    name: str  #: Name of the stage or part, without instance numbers
     count: int  #: Number of instances of the stage or part
     amounts: Amounts  #: Area, gates or cells of all instances together
-    longest: float | None  #: Length of the longest path within one instance
+    longest: float | None  #: Length of the longest path within one instance of the stage or part
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Survey:
     """Area measurements of a datapath: dot-product unit, array, warp, stages and formats."""
 
     config: CoreConfig
-    recipe: Recipe  #: Synthesis recipe of all measurements except the two with full-adder cells
+    recipe: Recipe  #: Synthesis recipe of all measurements except `unit_with_adders` and `twin_with_adders`
     unit: Measurement
     twin: Measurement | None  #: Measurement of the dense dot-product unit: the same unit without sparsity
     #: Measurements of the dot-product unit and of the dense unit, both synthesised with full-adder cells.
@@ -60,7 +60,7 @@ class Survey:
     stages: tuple[Stage, ...]  #: Stages of the dot-product unit, each synthesised separately
     between: Measurement | None  #: Logic of the dot-product unit that belongs to no stage
     formats: tuple[FormatShare, ...]  #: Cost of each element format in the dot-product unit
-    top: str  #: Name of the top module that was split into :attr:`parts`; empty if none was split
+    top: str  #: Name of the top module that was split into :attr:`parts`; empty if no top module was split
     #: Parts of the top module, each synthesised separately. The dot-product units are the first part.
     parts: tuple[Stage, ...]
     seconds: float  #: Elapsed time of the survey in seconds

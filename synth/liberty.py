@@ -51,7 +51,7 @@ class Cell:
                 computing(function)(dict(zip(self.inputs, bits, strict=True)), True) == (sum(bits) in ones)
                 for bits in product((False, True), repeat=len(self.inputs))
             )
-        except (KeyError, ValueError):  # not a gate: the function depends on a register, or its syntax is unknown
+        except (KeyError, ValueError):  # the output is no gate: its function depends on a register, or cannot be parsed
             return False
 
 
@@ -60,8 +60,8 @@ class FullAdder:
     """A full-adder cell, which adds three bits."""
 
     cell: Cell
-    total: str  #: Name of the output pin for the sum.
-    carry: str  #: Name of the output pin for the carry.
+    total: str  #: Name of the full adder's output pin for the sum
+    carry: str  #: Name of the full adder's output pin for the carry
     inverted: tuple[bool, bool]  #: Whether the sum pin is inverted, and whether the carry pin is inverted
 
 
@@ -216,7 +216,7 @@ class Library:
         """The smallest full adder in the library; raise an `Error` if the library has no full adder."""
 
         def outputs(cell: Cell, ones: frozenset[int]) -> list[tuple[str, bool]]:
-            """Return the outputs that are 1 (False) or 0 (True) if and only if the number of 1 inputs is in `ones`."""
+            """Return outputs, plain or inverted (True), that state whether the number of 1 inputs is in `ones`."""
             counts = ((ones, False), (frozenset(range(4)) - ones, True))
             return [(pin, inv) for pin, _ in cell.outputs for those, inv in counts if cell.computes(pin, those)]
 

@@ -36,7 +36,7 @@ _WORD = re.compile(r'"([^"]*)"|([^\s,"\\]+)')
 #: Maximum nesting depth of groups. Groups of real libraries have at most 6 levels.
 _DEEPEST = 20
 _OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
-#: Names of header statements that must have the same value in all liberty files that are merged.
+#: Statements in the header of a liberty file. Files with different values of these statements cannot be merged.
 _HEADER = ("time_unit", "voltage_unit", "leakage_power_unit", "nom_voltage", "nom_temperature", "nom_process")
 
 
@@ -46,8 +46,8 @@ class Group:
 
     kind: str
     words: list[str]
-    start: int  #: Index in the text of the group's first character
-    end: int = 0  #: Index in the text of the character after the group's closing brace
+    start: int  #: Index of the group's first character in the liberty text
+    end: int = 0  #: Index of the first character after the group's closing brace in the liberty text
     values: dict[str, str] = field(default_factory=dict)  #: Attributes ``name : value;`` of the group, without quotes
     lists: dict[str, list[str]] = field(default_factory=dict)  #: Attributes ``name (words);`` of the group
     groups: list["Group"] = field(default_factory=list)

@@ -82,7 +82,7 @@ def registered_unit(config: CoreConfig) -> Netlist:
 
 
 def around_units(config: CoreConfig, top: str) -> Netlist:
-    """Return the netlist of a ``core``, or of a ``warp`` with its core, in which dot-product units are black boxes.
+    """Return the netlist of an array (``core``) or of a ``warp`` with its array; dot-product units are black boxes.
 
     Raise an `Error` if the configuration does not serve a warp.
     """
@@ -94,7 +94,7 @@ def emit_around_units(config: CoreConfig, top: str) -> str:
     """Return the RTLIL of a top module without the module of the unit; raise the errors of :func:`around_units`."""
     failure = ""
     with warnings.catch_warnings():
-        # Amaranth warns about an unused component, even if its configuration was rejected.
+        # Turn off Amaranth's warning about an unused component, which also appears for a rejected configuration.
         warnings.simplefilter("ignore", UnusedElaboratable)
         try:
             text = emit(config, top, TOP, language="rtlil", with_unit=False)

@@ -23,7 +23,7 @@ def axis_of(name: str) -> str:
 
 
 def plot_survey(survey: Survey, path: Path) -> None:
-    """Draw bars as SVG: for stages if measured, otherwise for units and the logic around them, or for units alone.
+    """Draw an area survey as bars in SVG: stages if measured, otherwise units and surrounding logic, or units alone.
 
     Bars show the first amount of the survey. Raise the same errors as :func:`~sptc.infra.figures.picture`.
     """
@@ -58,8 +58,8 @@ def plot_survey(survey: Survey, path: Path) -> None:
 class Spot:
     """A point of a scatter plot."""
 
-    group: str  #: Text of the legend
-    name: str  #: Text beside the point
+    group: str  #: Name of the point's group in the legend of the plot
+    name: str  #: Label of the point in the plot
     x: float
     y: float
     #: Ends of the error bars: deviation of the least and of the largest value from `x` and from `y`, in per cent.

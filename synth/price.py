@@ -47,13 +47,13 @@ class Measurement:
     seconds: float  #: Duration of the synthesis in seconds. A cached result has the original duration.
     cached: bool = False  #: Whether the result comes from the cache
     route: Route | None = None  #: Timing and resource report of nextpnr, if the netlist was placed and routed
-    #: Measurements of the same netlist with its ports in several orders; this measurement has their medians. Empty for
-    #: a single order.
+    #: Measurements of the same netlist with its ports in several orders. The figures of this measurement are the
+    #: medians over these orders. Empty for a single order.
     orders: tuple["Measurement", ...] = ()
 
     @property
     def figures(self) -> dict[str, float]:
-        """Amounts by name, and ``longest`` if it was measured."""
+        """Measured amounts (area, gates or cells) by name, and the longest path, if measured, as ``longest``."""
         return self.amounts | ({} if self.longest is None else {"longest": self.longest})
 
     @property
@@ -138,8 +138,8 @@ def workers(jobs: int, scheduler: str | None = None) -> Iterator[tuple[Pool, Pat
         with cluster_pool(scheduler) as pool:
             yield pool, None
         return
-    # The folder must exist longer than the worker pool, because files of killed workers are removed only after the
-    # workers have ended.
+    # The scratch folder must exist longer than the worker pool, because files of killed workers are removed only after
+    # the workers have ended.
     with tempfile.TemporaryDirectory() as scratch, local_pool(jobs) as pool:
         yield pool, Path(scratch)
 

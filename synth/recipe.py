@@ -271,7 +271,7 @@ class Recipe:
 
     @staticmethod
     def printed_of(runs: Sequence["Recipe"], printed: str) -> Sequence[str]:
-        """Split what Yosys printed for the commands of :meth:`script_of` into the text of each single measurement."""
+        """Split the output of Yosys for the commands of :meth:`script_of` into one text for each single measurement."""
         return printed.split(f"\n{_NEXT_ORDER}\n")[-len(runs) :]
 
     def read(
@@ -301,8 +301,8 @@ class Recipe:
             words = [_MISSING.get(name, name) for name in left]
             raise BackendError(f"{what} has no cell for {', '.join(words)}")
         if not self.library:
-            # In Yosys statistics, a plus sign after the number of transistors means that it is unknown for some cells.
-            # Here, such cells are black boxes and scopes (``$scopeinfo``).
+            # In Yosys statistics, a plus sign after the number of transistors means that some cells have an unknown
+            # number of transistors. In these netlists, such cells are black boxes and scopes (``$scopeinfo``).
             transistors = int(str(design["estimated_num_transistors"]).rstrip("+"))
             depth = _DEPTH.findall(printed)
             return {"gates": transistors / 4}, float(depth[-1]) if depth else None, cells

@@ -21,7 +21,7 @@ class Place:
     #: Element formats of the configuration. Packed e2m1 (``e2m1/4``) implies both formats of block scales, since all of
     #: its instructions have block scales.
     formats: tuple[str, ...]
-    alignment_bits: int  #: F, for fp8 too: number of bits that alignment keeps below the largest exponent
+    alignment_bits: int  #: F, the number of bits below the largest exponent that alignment keeps, for all floats
     step_bytes: int  #: Bytes of stored A that a unit takes per cycle; they determine the number of products
     mux: str  #: Type of operand multiplexers, ``mux4`` or ``mux3``
     cuts: tuple[str, ...]  #: Cuts (positions in the dot-product unit) that have a pipeline register
@@ -57,19 +57,19 @@ class Point:
 
     @property
     def products(self) -> dict[str, int]:
-        """Number of kept products per cycle that one dot-product unit computes, by element format."""
+        """Number of products of stored elements of A per cycle in one dot-product unit, by element format."""
         return {str(e): self.config.slots_of(e) for e in self.config.elements} if self.config else {}
 
     @property
     def products_per_ns(self) -> dict[str, float]:
-        """Kept products per ns, by element format, for cycles as long as the longest path; empty if unmeasured."""
+        """Products per ns, by element format, if a cycle has the length of the longest path; empty if not measured."""
         if not self.measurement or not self.measurement.longest:
             return {}
         return {name: 1000 * count / self.measurement.longest for name, count in self.products.items()}
 
 
 def point_at(place: Place) -> Point:
-    """Return the point with the given coordinates, not yet measured."""
+    """Return the point at the given coordinates of a grid of configurations, without a measurement."""
     try:
         config = CoreConfig(
             name=str(place),
@@ -96,7 +96,7 @@ def sweep(
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Point]:
-    """Measure the dot-product unit at every point of a grid of configurations, in the order of `places`.
+    """Measure the dot-product unit at each point of a grid of configurations: the points in `places`, in order.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class LeadingZeros(wiring.Component):
         m = Module()
         width = 1 << (self.bits - 1).bit_length()
         padding = width - self.bits
-        # Extend the word to a power of two. Ones below its lowest bit do not change the number of leading zeros.
+        # Append ones below the lowest bit up to a width of a power of two. Ones do not change the leading-zero count.
         word = Cat(Const((1 << padding) - 1, padding), self.word)
         m.d.comb += self.count.eq(self._halved(m, word) if platform == OPERATORS else self._joined(m, word))
         return m

@@ -65,7 +65,7 @@ class Multiplier(wiring.Component):
         constant = 0
         for low, row, negation in self._recoded_rows(m) if self._recoded else self._rows(m):
             bits = [*row]
-            if self.signed:  # -s = ~s - 1 for sign bit s: add ~s, which has a positive weight, and adjust `constant`.
+            if self.signed:  # A sign bit s has a negative weight. Since -s = ~s - 1, add ~s, and -1 to `constant`.
                 bits[-1] = ~bits[-1]
                 constant -= 1 << low + len(bits) - 1
             for place, bit in (*enumerate(negation, low + 1), *enumerate(bits, low)):

@@ -12,7 +12,7 @@ __all__ = ["OperandMux"]
 
 
 class OperandMux(wiring.Component):
-    """Select one of the four units in a chunk of B, or in two chunks that are interleaved bytewise. Combinational.
+    """Select one of four units (8 or 16 bits) in a chunk of B, or in two bytewise interleaved chunks. Combinational.
 
     ``output = OR of units[i] where select[i]``, for each part: the selected unit, or zero if none is selected.
 

@@ -181,7 +181,7 @@ def _likelihood(condition: str, functions: Mapping[str, str]) -> float:
 
 @dataclass(frozen=True)
 class _Reader:
-    templates: Mapping[str, Group]  #: Templates of the tables, by name
+    templates: Mapping[str, Group]  #: Templates of the library's lookup tables, by name
     picofarads: float  #: The library's unit of capacitance, in pF
     picojoules: float  #: The library's unit of energy, in pJ: its unit of capacitance times its squared unit of voltage
 

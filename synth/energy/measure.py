@@ -35,7 +35,7 @@ class Measured:
     instruction: Instruction
     operands: str
     cycles: int  #: Number of cycles in which toggles were counted
-    products: int  #: Number of kept products that the dot-product unit computes per cycle
+    products: int  #: Number of products of stored elements of A that the dot-product unit computes per cycle
     #: Energy per kept product, by stage, in the library's unit for reports: fJ, or switched gate equivalents.
     stages: dict[str, float]
     toggles: float  #: Number of toggles per cycle of all nets except the clock
@@ -47,7 +47,7 @@ class Measured:
 
     @property
     def total(self) -> float:
-        """Total energy per kept product: the sum over all stages."""
+        """Energy per kept product (product of a stored element of A), summed over all stages."""
         return sum(self.stages.values())
 
 
@@ -108,7 +108,7 @@ class MappedUnit:
         return d, results[:, _WORD].astype(np.bool_)
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure the energy of an ``mma`` or ``wgmma`` with formats of the unit; reports call its operands `name`.
+        """Measure the energy of an ``mma`` or ``wgmma`` with formats of the unit. `name` names the operands in reports.
 
         Each tile of the operands is a chain of instructions along K, see :mod:`sptc.synth.energy.operands`; errors are
         those of :func:`~sptc.synth.energy.operands.streamed`.
@@ -132,11 +132,11 @@ class MappedUnit:
         return activity, {stage: self.scale * taken / products for stage, taken in self.costs.of(activity).items()}
 
     def products(self, instruction: Instruction) -> int:
-        """Return the number of kept products that the dot-product unit computes per cycle."""
+        """Return the number of products of stored elements of A that the dot-product unit computes per cycle."""
         return min(self.config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return the number of tiles that take about `cycles` cycles; each tile has a chain of `chain` instructions."""
+        """Return the number of tiles (each has `chain` instructions along K) that take about `cycles` cycles."""
         config = self.config
         outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
         of_tile = chain * outputs * step_count(config, instruction)

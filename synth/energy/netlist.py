@@ -20,7 +20,7 @@ class Box:
     """A box: an instance of a module that has a netlist of its own."""
 
     module: str
-    ports: Mapping[str, list[Bit]]  #: Nets that are connected to each port of the box, bit by bit
+    ports: Mapping[str, list[Bit]]  #: Nets that are connected to each port of the instance, bit by bit
 
 
 @dataclass(frozen=True)

