@@ -79,7 +79,7 @@ INSTRUCTIONS = {
     "e4m3": "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3",
     "s8": "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32",
 }
-#: Distributions of the operands whose energy is measured, and simulated cycles of each case.
+#: Distributions of operands for the measurement of energy, and simulated cycles of each measurement.
 DISTRIBUTIONS, CYCLES = ("zeros", "75%", "half", "positive", "normal"), 4_000
 #: Unit for the energy of all formats, and units with one format whose energy is measured with normal operands. The
 #: results of these units are compared with the golden model of sm_90, so that the units need the L and F of sm_90.
@@ -113,13 +113,13 @@ class Run:
         return [name for name in names if not self.names or name in self.names]
 
     def measured(self, requests: Mapping[Key, Request]) -> dict[Key, Measurement]:
-        """Measure each netlist with its ports in every order of the recipe, on all processor cores."""
+        """Measure each netlist in several syntheses with different port orders, on all processor cores."""
         with progress_bar("run") as progress:
             return measure_all(requests, cores(), progress=progress)
 
 
 def products(config: CoreConfig) -> int:
-    """Return the kept products per cycle of the widest format of a unit, without tf32 (half as many products)."""
+    """Return how many kept products a unit computes per cycle in its widest format of less than 32 bits (not tf32)."""
     return min(config.slots_of(element) for element in config.elements if element.container_bits < 32)
 
 
@@ -225,7 +225,7 @@ def others(run: Run) -> Section:
             for name, design in read_json(path).items()
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path} must have an object with file, top and products for each design") from error
+        raise FileError(f"{path} must have a JSON object with file, top and products for each design") from error
     requests, section = dict[str, Request](), Section()
     for name, file, top, count in designs:
         if run.chosen([name]):
@@ -271,7 +271,7 @@ SECTIONS: dict[str, Callable[[Run], Section]] = {
 
 
 def rows_of(sections: Mapping[str, Section]) -> Iterator[Row]:
-    """Yield a row for each measured figure."""
+    """Yield a row of the printed table for each figure of the measured designs."""
     known = {"area": "um2", "delay": "ps", "gates": "gates", "products": "", "instances": "", "orders": ""}
     for section, designs in sections.items():
         for name, values in designs.items():
@@ -296,8 +296,8 @@ def main() -> None:
     parser.add_argument("--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard cells")
     orders = "number of syntheses of each design, each synthesis with the ports in another order (default 5)"
     parser.add_argument("--orders", type=int, default=5, metavar="N", help=orders)
-    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=[*SECTIONS], help="sections to measure")
-    parser.add_argument("--names", nargs="+", default=[], metavar="NAME", help="designs to measure (default all)")
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=[*SECTIONS], help="design groups to measure")
+    parser.add_argument("--names", nargs="+", default=[], metavar="NAME", help="names of designs (default all)")
     parser.add_argument("--others", type=Path, metavar="FOLDER", help="folder with netlists of published designs")
     recorded = f"write the figures to benchmarks/{RECORD.name}, into the entry of the library NAME"
     parser.add_argument("--record", metavar="NAME", help=recorded)

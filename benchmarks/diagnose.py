@@ -29,7 +29,7 @@ GROUPS = ("faults", "correct", "flipped", "large")
 class Task:
     """One product to diagnose; group, number and seed determine the product."""
 
-    group: str  #: Group of the product, one of :data:`GROUPS`
+    group: str  #: Product with a planted fault, correct, with a flipped bit, or large: one of `GROUPS`
     number: int
     seed: int
     largest: tuple[int, int, int]
@@ -37,7 +37,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Name of the planted kernel fault, or of the group of the product if no fault is planted."""
+        """Name of the kernel fault to plant in groups ``faults`` and ``large``; in other groups, name of the group."""
         return self.names[self.number % len(self.names)] if self.group in ("faults", "large") else self.group
 
 
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def flipped(rng: Random, case: Case) -> Case:
-    """Flip one random bit of the result matrix of a case."""
+    """Flip one random bit of the result matrix of a test case."""
     y = np.ascontiguousarray(case.y)
     codes = y.view(f"u{y.dtype.itemsize}").copy()
     place = tuple(int(rng.integers(0, size)) for size in codes.shape)
@@ -61,7 +61,7 @@ def flipped(rng: Random, case: Case) -> Case:
 
 
 def drawn_case(task: Task, rng: Random) -> Case:
-    """Return the product of a task. Half of the products with a flipped bit also have a planted kernel fault."""
+    """Return the product of a task. Every second product of group ``flipped`` has a kernel fault and a flipped bit."""
     if task.group in ("faults", "large"):
         return planted(rng, task.name, task.largest)
     if task.group == "flipped" and task.number % 2 == 0:
@@ -84,7 +84,7 @@ def outcome(task: Task) -> Outcome:
 
 
 def outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
-    """Yield the outcomes of tasks in order of completion."""
+    """Yield the outcomes of the diagnosis tasks in order of completion."""
     if jobs == 1:
         yield from map(outcome, tasks)
         return

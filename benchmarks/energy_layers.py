@@ -82,7 +82,7 @@ def rows_of(found: dict[Key, list[tuple[float, int]]]) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Measure the energy of all layers and print the figures."""
+    """Measure the energy of all linear layers of the transformer, and print the figures."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"

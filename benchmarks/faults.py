@@ -42,7 +42,7 @@ SHARES = {"components": 0.34, "row": 0.3, "core": 0.1, "warp": 0.26}
 SINGLE = {("hopper", "warpgroup"): 0.17, ("blackwell", "tcgen05"): 0.17}
 #: Datapaths that get injected faults only in the top modules of `SINGLE`. Other datapaths cover the other top modules.
 ALONE = ("blackwell",)
-#: Module that the proofs of a top module with arrays leave out. All faults of the top module are outside this module.
+#: Submodule, by top module, that proofs about faults replace by a black box. No fault is injected into the submodule.
 BOXES = dict.fromkeys(("warpgroup", "tcgen05"), ARRAY)
 #: Maximum number of proofs in a batch. The outcomes of a batch are stored when the batch ends.
 BATCH = 25
@@ -83,7 +83,7 @@ FULL = Size(
     {"components": 50_000, "row": 200_000, "core": 10_000, "warp": 1_200, "warpgroup": 150, "tcgen05": 200},
     60.0,
 )
-#: Top modules with a short build, and so few vectors that some faults survive and are proved.
+#: Size for `--small`: top modules with a short build, and so few vectors that some faults survive and need a proof.
 SMALL = Size(40, ("tiny",), {"components": 10, "core": 20}, 5.0)
 
 
@@ -109,7 +109,7 @@ class Outcome:
 
 
 def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[list[Outcome], float]:
-    """Run the vectors of a top module with each fault. Return the outcomes, and the seconds without the build.
+    """Run the vectors of a top module with each fault. Return the outcomes, and the seconds of simulation.
 
     The outcome of each fault is stored in `folder` at once, and a later call skips the faults with a stored outcome.
     """
@@ -144,14 +144,14 @@ def prove(survivors: Sequence[Outcome], folder: Path, timeout: float) -> list[Ou
 
 
 def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
-    """Yield the outcomes of faults that an earlier run stored. Write the parameters if there was no earlier run."""
+    """Yield the fault outcomes that an earlier run stored in a file. Write `parameters` to a new or empty file."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     if lines and json.loads(lines[0]) != parameters:
         raise SystemExit(f"{path} contains the outcomes of a run with other options: {lines[0]}")
     if not lines:
         path.write_text(json.dumps(parameters) + "\n", encoding="utf-8")
     for line in lines[1:]:
-        if line.endswith("]"):  # a line may be empty, or incomplete after an interruption
+        if line.endswith("]"):  # an interrupted run may leave an incomplete or empty line in the file
             yield from (Outcome(**fields) for fields in json.loads(line))
 
 
@@ -225,7 +225,7 @@ def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
 
 
 def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], float | None]:
-    """Inject and prove all faults without a stored outcome. Return all outcomes, and the seconds of simulation."""
+    """Inject faults without stored outcomes. Try to prove surviving faults. Return outcomes and simulation seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "outcomes.jsonl"
     parameters = {**asdict(size), "presets": [*size.presets], "seed": seed}

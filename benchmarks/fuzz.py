@@ -124,7 +124,7 @@ def main() -> None:
     parser = options((__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--readers", nargs="+", choices=(*READERS, LIBRARY), default=[*READERS, LIBRARY], metavar="READER",
-        help=f"any of {', '.join((*READERS, LIBRARY))} (default: all)",
+        help=f"file readers and C interface to fuzz, any of {', '.join((*READERS, LIBRARY))} (default: all)",
     )  # fmt: skip
     parser.add_argument(
         "--seconds",

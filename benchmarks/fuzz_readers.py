@@ -51,7 +51,7 @@ F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 #: Maximum number of thread instructions of a fuzzed kernel, and of computed cases of a fuzzed register file.
 INSTRUCTIONS, CASES = 20_000, 2
-#: Texts whose length is a multiple of 32 are also searched among all instruction names, which takes 0.1 s.
+#: A fuzzed text is searched among all instruction names only if its length is a multiple of 32; a search takes 0.1 s.
 _SHARE_OF_SEARCHES = 32
 
 
@@ -219,7 +219,7 @@ def _single_arrays(folder: Path) -> Iterator[bytes]:
 
 
 def _compressed(folder: Path, suffix: str) -> Iterator[bytes]:
-    """Yield the contents of a file with the compressed matrix in each software format."""
+    """Yield, for each software format, the contents of a file with a compressed matrix."""
     for name in SOFTWARE_FORMATS:
         try:
             compressed = sparsify(_values().astype(np.float16), GRANULARITIES["2:4"])
@@ -365,7 +365,7 @@ def _states(folder: Path) -> Iterator[bytes]:
     yield (folder / "campaign.db").read_bytes()
 
 
-#: Readers by name.
+#: File readers to fuzz, by name.
 READERS = {
     "instruction": Reader(_instruction, "line.txt", _instructions),
     "descriptor": Reader(_descriptors, "words.bin", _numbers),

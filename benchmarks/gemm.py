@@ -9,7 +9,7 @@ import time
 
 from measure import Row, options, show
 
-#: M = N = K of the timed product, and of the product whose memory is measured. The second line is for `--small`.
+#: M = N = K of the timed product, and of the product whose memory is measured, without and with `--small`.
 SIDE, LARGE_SIDE = 1024, 8192
 SMALL_SIDE, SMALL_LARGE_SIDE = 64, 256
 
@@ -26,7 +26,7 @@ def main() -> None:
     chosen = options(__doc__).parse_args()
     side, large_side = (SMALL_SIDE, SMALL_LARGE_SIDE) if chosen.small else (SIDE, LARGE_SIDE)
     shape, large = ([str(length)] * 3 for length in (side, large_side))
-    gemm("--random", "16", "8", "32", "--backend", "rtl")  # the first run also compiles the hardware
+    gemm("--random", "16", "8", "32", "--backend", "rtl")  # not timed: the first run compiles the simulated hardware
     golden, _ = gemm("--random", *shape, "--backend", "golden")
     hardware, report = gemm("--random", *shape, "--backend", "rtl")
     rows = [

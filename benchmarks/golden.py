@@ -1,4 +1,4 @@
-"""Speed and memory of the golden model on one core, compared with mmasim (if installed) on equal operands."""
+"""Speed and memory of the golden model on one core, and speed of the public model mmasim for equal operands."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -63,7 +63,7 @@ def matrices(i: Instruction, m: int, n: int, k: int) -> MatrixOperands:
 
 
 def mmasim_seconds(i: Instruction, operands: MatrixOperands) -> float | None:
-    """Return mmasim's time in seconds for f16 operands with f32 accumulators, or None if mmasim is not installed."""
+    """Return the seconds of the public model mmasim for f16 operands with f32 accumulators, or None without mmasim."""
     try:
         import torch
         from mmasim.nv_ptx import MMA

@@ -105,7 +105,7 @@ def programs() -> Iterator[tuple[str, str]]:
     for types, opcodes in OPCODES.items():
         result, sources = types.split()
         numbers = [sources[: place + 1].count(letter) for place, letter in enumerate(sources)]
-        # An operand of 8 bits is taken from the words behind those of the other operands.
+        # 8-bit registers (%b2, %b3, %b4) are numbered by operand position, other registers by operand type.
         registers = [f"%b{place + 1}" if letter == "b" else f"%{letter}{number}"
                      for place, (letter, number) in enumerate(zip(sources, numbers, strict=True))]  # fmt: skip
         for opcode in opcodes.split():

@@ -1,4 +1,4 @@
-"""Speed of compiled kernels on the model, on one core: thread instructions per second, and time relative to sptc.gemm.
+"""Speed of sptc.run_kernel on one core: thread instructions per second, and time relative to sptc.gemm.
 
 Triton 3.6 compiled f16 kernels for products of 512 x 512 x 512: for sm_80 (cp.async and mma) and sm_90 (TMA and wgmma).
 The time of a kernel is compared with the time of ``sptc.gemm`` for the same product on the same back end, which models
@@ -80,7 +80,7 @@ def launch_of(name: str, size: int) -> tuple[str, dict[str, Any], list[Any], tup
 
 
 def measure(name: str, size: int, repeats: int) -> list[Row]:
-    """Measure the speed of a kernel on the model, and return the figures as table rows."""
+    """Measure the speed of ``sptc.run_kernel`` for one kernel, and return the figures as table rows."""
     arch = name.partition(".")[0]
     ptx, geometry, arguments, (a, b, d) = launch_of(name, size)
 

@@ -57,7 +57,7 @@ class Driver:
     def call(self, function: str, *arguments: Any) -> None:
         """Call a function of the CUDA driver. Raise a `RuntimeError` if the function fails."""
         if status := getattr(self.cuda, function)(*arguments):
-            raise RuntimeError(f"{function} returns {status}")
+            raise RuntimeError(f"the CUDA driver function {function} failed with status {status}")
 
     def copied(self, array: NDArray) -> c_uint64:
         """Copy an array to the global memory of the GPU, and return the address of the copy."""

@@ -42,7 +42,7 @@ def call(product: "Product", a: Any, b: Any, scales: dict[str, Any], weights: tu
         return torch.from_numpy(codes.copy()).cuda()
 
     kind, result = getattr(torch, NAMES[product.format]), getattr(torch, NAMES[product.result])
-    left, right = tensor(a).view(kind), tensor(b.T).view(kind)  # right is B^T, N x K
+    left, right = tensor(a).view(kind), tensor(b.T).view(kind)  # the tensor `right` is B transposed, N x K
     factors = {name: tensor(array) for name, array in scales.items()}
     if weights:
         return _LIBRARIES[product.library](torch, product, left, result, tensor(weights[0]), tensor(weights[1]))
@@ -106,7 +106,7 @@ def _torchao_weights(torch: Any, product: "Product", a: Any, result: Any, codes:
 def _transformers(torch: Any, product: "Product", a: Any, b: Any, result: Any, scales: dict[str, Any]) -> Callable:
     from importlib import import_module
 
-    if "transformers" not in sys.modules:  # empty parents, so that only the kernel's module is loaded
+    if "transformers" not in sys.modules:  # import only the fp8 kernel, not all of transformers
         for name in ("transformers", "transformers.utils", "transformers.integrations"):
             sys.modules[name] = types.ModuleType(name)
         utilities: Any = sys.modules["transformers.utils"]

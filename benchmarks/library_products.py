@@ -47,7 +47,7 @@ class Product(NamedTuple):
 
 
 def products() -> Iterator[Product]:
-    """Yield the products without scales to record."""
+    """Yield the library products to record that have no scales."""
     shapes = ((128, 64, 256), (256, 128, 2048), (64, 96, 8192))
     for fmt, result in (("f16", "f16"), ("bf16", "bf16"), ("e4m3", "bf16"), ("s8", "s32")):
         for shape in shapes:
@@ -66,7 +66,7 @@ def products() -> Iterator[Product]:
 
 
 def scaled_products() -> Iterator[Product]:
-    """Yield the products with scales to record, and the products of XLA in tf32 and bf16."""
+    """Yield the library products to record that have scales, and the products of XLA in tf32 and bf16."""
     small, large = (64, 128, 512), (128, 256, 1024)
     fine, coarse = {"scales": "1x128 1x128"}, {"scales": "1x128 128x128"}
     for kind in ("tensor", "row"):
@@ -237,8 +237,8 @@ def rows(results: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator
 def main() -> int:
     """Record products on the GPU, or identify recorded products."""
     parser = options(__doc__)
-    parser.add_argument("--record", type=Path, metavar="FOLDER", help="run the libraries and write their results")
-    parser.add_argument("--folder", type=Path, default=RECORDED, help="recorded products (default %(default)s)")
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="record products of GPU libraries in this folder")
+    parser.add_argument("--folder", type=Path, default=RECORDED, help="recorded products (default folder %(default)s)")
     parser.add_argument(
         "--scaled", action="store_true", help="use the recorded products with scales, not the products without scales"
     )

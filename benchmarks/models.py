@@ -76,14 +76,14 @@ def narrowed(i: Instruction) -> Instruction:
 
 
 def models() -> Iterator[tuple[str, Callable[[Instruction, str], Any]]]:
-    """Yield the name of each installed model, and the function that returns its model of an instruction."""
+    """Yield the name of each installed public model, and a function that returns the public model of an instruction."""
     yield "mmasim", of_mmasim
     if importlib.util.find_spec("tcgen05_model") is not None:
         yield "tcgen05_model", of_tcgen05_model
 
 
 def of_mmasim(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarray] | None:
-    """Return mmasim's model of an instruction, or None if mmasim does not support the instruction."""
+    """Return the public model mmasim of an instruction, or None if mmasim does not support the instruction."""
     try:
         oracle = oracle_of(replace(i, m=128, n=8) if i.family == "tcgen05" else i, arch)
     except AssertionError:

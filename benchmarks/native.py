@@ -1,4 +1,4 @@
-"""Speed of the C++ library on one core, compared with the golden model, mmasim and, as upper limit, an AVX2 loop."""
+"""Speed of the C++ library on one core, relative to the golden model, the model mmasim, and a plain AVX2 loop."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -105,7 +105,7 @@ def of_matrices(size: Size, most: float) -> Iterator[Row]:
 
 
 def mmasim(i: Instruction, operands: MatrixOperands) -> float | None:
-    """Return the time in seconds that mmasim would take for all rows of a product, extrapolated from some rows."""
+    """Return the seconds that the public model mmasim would take for a whole product, extrapolated from some rows."""
     rows = min(64, operands.a.shape[1])
     seconds = peers.mmasim_seconds(i, operands.take(slice(None), slice(rows)))
     return seconds and seconds * operands.a.shape[1] / rows
@@ -146,7 +146,7 @@ def compute_large(size: Size) -> None:
     start = time.perf_counter()
     multiply(i, arch, operands, threads=2)
     seconds = (time.perf_counter() - start) * size.large / size.rows
-    # Bytes of the rows that are not computed: C, D, stored elements of A, and one nibble per two stored elements.
+    # Bytes of C, D, stored A, and nibbles (one per two stored elements) for rows of the product that are not computed.
     others = (size.large - size.rows) * size.large * (4 + 4 + 1 + 1 / 4)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(seconds, (used + others) / GIB)
@@ -155,7 +155,7 @@ def compute_large(size: Size) -> None:
 def main() -> None:
     """Measure speed, time and memory of the C++ library, and print the figures."""
     parser = options(__doc__)
-    parser.add_argument("--large", action="store_true", help="only compute some rows of the large product")
+    parser.add_argument("--large", action="store_true", help="only compute some rows of a large matrix product")
     chosen = parser.parse_args()
     size = SMALL if chosen.small else FULL
     if chosen.large:

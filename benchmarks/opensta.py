@@ -63,7 +63,7 @@ def verilog(netlist: MappedNetlist) -> str:
 
 
 def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list[float]]:
-    """Return internal and switching power of registers and gates in uW, from sptc's loads by OpenSTA's formula."""
+    """Return internal and switching power of registers and gates in uW, by OpenSTA's formula from loads of sptc."""
     loads = net_loads(netlist, cells)
     slews = transition_times(netlist, cells, loads)
     clock = {*netlist.inputs["clk"]}
@@ -105,7 +105,7 @@ def reported(netlist: MappedNetlist, library: Library, program: str) -> dict[str
 
 
 def main() -> None:
-    """Compute the power of a row module with this package and with OpenSTA, and print the figures."""
+    """Compute the power of the hardware module ``row`` with sptc and with OpenSTA, and print the figures."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"

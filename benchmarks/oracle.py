@@ -23,7 +23,7 @@ __all__ = ["NAMES", "compare", "expected_of", "name_of", "oracle_of"]
 
 torch.set_num_threads(1)  # The tensors are small: on a busy machine, threads of torch would mostly wait.
 
-#: mmasim's name of each architecture. sm_86 has the numerics of sm_80.
+#: Name of each architecture in the public model mmasim. sm_86 has the numerics of sm_80.
 NAMES = {
     "sm_80": "Ampere",
     "sm_86": "Ampere",
@@ -45,7 +45,7 @@ TORCH_TYPES = {
 
 
 def name_of(i: Instruction) -> str:
-    """Return mmasim's name of an instruction: shape, kind and types, with the type of C only for ``mma``."""
+    """Return an instruction's name in the public model mmasim: shape, kind and types (type of C only for ``mma``)."""
     of_mma = i.family == "mma"
     words = [f"m{i.m}n{i.n}k{i.stored_k}", f"kind::{i.kind}" if i.kind else ""]
     words += [f"block{i.stored_k // i.scale_size}"] if i.scale_format and i.scale_size else []
@@ -54,7 +54,7 @@ def name_of(i: Instruction) -> str:
 
 
 def oracle_of(i: Instruction, arch: str) -> Any:
-    """Return mmasim's model of an instruction on an architecture. Raise an `AssertionError` if mmasim has no model."""
+    """Return the public model mmasim of an instruction. Raise an `AssertionError` if mmasim has no model."""
     if i.family == "wgmma":
         return WGMMA(NAMES[arch], name_of(i))
     plain, scaled = (MMA, MMABlockScale) if i.family == "mma" else (TCGen05MMA, TCGen05MMABlockScale)
@@ -91,8 +91,8 @@ def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
 
 
 def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
-    """Convert the units of an operand to a tensor for mmasim."""
-    if i.container_bits == 4:  # In mmasim, the first of two elements is in the high half of a byte.
+    """Convert operands, split into tf32 halves, elements or 4-bit pairs, to a tensor for the public model mmasim."""
+    if i.container_bits == 4:  # The model mmasim has the first of two 4-bit elements in the high half of a byte.
         return torch.from_numpy(units >> 4 | units << 4)
     if i.container_bits == 32:
         return _tensor(np.ascontiguousarray(units).view("<u4"), fmt.name)
@@ -128,7 +128,7 @@ def compare(
     tiles: int = 1,
     any_nibble: bool = False,
 ) -> int:
-    """Compare the results of the golden model and of mmasim for random tiles. Return the number of compared outputs."""
+    """Compare the golden model with the public model mmasim for random tiles. Return the number of compared outputs."""
     widths = (i.container_bits, i.container_bits, i.c.bits)
     a, b, c = (
         part.astype(CONTAINERS[width])
@@ -153,7 +153,7 @@ def compare(
 
 
 def expected_of(i: Instruction, arch: str, oracle: Any, operands: MatrixOperands) -> NDArray:
-    """Return the results of mmasim for tiles whose operands are matrices."""
+    """Return the results of the public model mmasim for tiles whose operands are matrices."""
     scales = [part for part in (operands.scale_a, operands.scale_b) if part is not None]
     columns = np.ascontiguousarray(operands.b.swapaxes(1, 2))
     d = oracle.dpa(

@@ -46,7 +46,7 @@ UNITS = {name: config for name, config in MEASURED.items() if config.formats in 
 #: Units that are placed by default, each as a dense and as a sparse unit.
 PLACED, SMALL = ("f16 x4", "s8 x8", "s8 x32"), ("s8 x4",)
 PROGRAMS = ("tclsh", "graywolf", "qrouter", "sta")
-#: Files in the folder of the technology.
+#: Liberty file, LEF file and parameter file of qflow in the folder of the osu018 technology.
 LIBERTY, LEF, PARAMETERS = "osu018_stdcells.lib", "osu018_stdcells.lef", "osu018.par"
 LAYERS = 6
 #: Power stripes as by default in qflow: 2 microns wide, a stripe every 50 microns, ground and supply in turn.
@@ -110,7 +110,7 @@ class Technology:
     folder: Path
     scripts: Path
     density: float  #: Share of the area of all cell rows that cells occupy, before power stripes are inserted
-    keep: Path | None  #: Folder in which all files of the tools are kept
+    keep: Path | None  #: Folder that keeps all files of placement and routing
 
     @cached_property
     def library(self) -> Library:
@@ -154,7 +154,7 @@ class Technology:
                 raise BackendError(f"{program} took longer than {LIMIT:g} seconds") from None
             finally:
                 if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)  # also ends processes that graywolf started
+                    os.killpg(process.pid, signal.SIGKILL)  # also ends child processes of the tool
         printed = log.read_text(encoding="utf-8", errors="replace")
         if process.returncode or not (folder / result).is_file():
             last = ([line for line in printed.splitlines() if line.strip()] or ["no message"])[-1]
@@ -164,7 +164,7 @@ class Technology:
 
 @dataclass(frozen=True)
 class Design:
-    """A unit of library cells, with the names of cells and nets that all tools use."""
+    """A dot-product unit as a netlist of library cells, with cell names and net names that all external tools use."""
 
     cells: dict[str, tuple[str, dict[str, str]]]  #: Type of each cell, and the net at each of its pins
     inputs: list[str]
@@ -242,7 +242,7 @@ def placed(design: Design, technology: Technology, folder: Path) -> None:
 
 def routed(technology: Technology, folder: Path) -> tuple[str, str]:
     """Route a placed unit. Return the text of the DEF file, and qrouter's trees of resistances and capacitances."""
-    moved = folder / "unit.obsx"  # obstructions that power stripes have moved
+    moved = folder / "unit.obsx"  # routing obstructions after the insertion of power stripes
     obstructions = (moved if moved.exists() else folder / "unit.obs").read_text(encoding="utf-8")
     (folder / "unit.cfg").write_text(_ROUTING.format(obstructions=obstructions), encoding="utf-8")
     technology.run(folder, "unit_route.rc", "qrouter", "-nog", "-s", "unit.cfg")
@@ -274,7 +274,7 @@ def terminal(word: str) -> str:
 
 
 def connection(name: str, direction: str) -> str:
-    """Return the SPEF line for a terminal of a net. `direction` is that of a cell pin; a port has the reverse one."""
+    """Return the SPEF line for a terminal of a net: a cell pin with `direction`, or a port with opposite direction."""
     return f"*I {name} {direction}" if ":" in name else f"*P {name} {'IO'[direction == 'I']}"
 
 
@@ -317,7 +317,7 @@ def delays(design: Design, technology: Technology, folder: Path) -> tuple[float,
     printed = technology.run(folder, "unit.tcl", "sta", "-no_splash", "-exit", "unit.tcl")
     found = [float(word) for word in _ARRIVAL.findall(printed)]
     if len(found) != 2 or "Warning" in printed:
-        raise BackendError(f"sta reported no path, or a warning: {[*re.findall('Warning.*', printed), 'no path'][0]}")
+        raise BackendError(f"OpenSTA printed a warning or no path: {[*re.findall('Warning.*', printed), 'no path'][0]}")
     return found[0], found[1]
 
 
@@ -377,10 +377,10 @@ def main() -> None:
     for option, default in folders.items():
         text = f"folder of qflow (default {default})"
         parser.add_argument(f"--{option}", type=Path, default=Path(default), metavar="FOLDER", help=text)
-    parser.add_argument("--units", nargs="+", choices=UNITS, metavar="UNIT", help=f"default: {', '.join(PLACED)}")
+    parser.add_argument("--units", nargs="+", choices=UNITS, metavar="UNIT", help=f"units, default {', '.join(PLACED)}")
     density = "share of the rows that cells occupy (default 0.85)"
     parser.add_argument("--density", type=float, default=0.85, metavar="SHARE", help=density)
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="new folder for the files of all tools")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="new folder that keeps all files of the run")
     chosen = parser.parse_args()
     missing = [program for program in PROGRAMS if not shutil.which(program)]
     files = [chosen.technology / name for name in (LIBERTY, LEF, PARAMETERS)] + [chosen.scripts / "blif2cel.tcl"]

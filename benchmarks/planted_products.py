@@ -24,7 +24,7 @@ from sptc.tensors.sparsify import sparsify
 # Kernel faults that store outputs at wrong positions of the result.
 
 PLACES = "outputs in other places"
-#: Instruction whose positions of D in registers the kernels use.
+#: Instruction whose accumulator layout determines which outputs each lane of a kernel stores.
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 
 
@@ -81,10 +81,10 @@ STORED: dict[str, Callable[[Product], Matrix]] = {
     "warps exchanged": warps_exchanged,
     "atoms exchanged": atoms_exchanged,
     "lanes permuted": lanes_permuted,
-    # The result is stored column by column.
+    # The result is stored column by column instead of row by row.
     "stored transposed": lambda p: np.ascontiguousarray(p.y.T).reshape(p.shape),
     "tiles transposed": tiles_transposed,
-    # The left and the right half of the columns are exchanged.
+    # The left and the right half of the columns of the result are exchanged.
     "halves exchanged": lambda p: np.roll(p.y, p.shape[1] // 2, 1),
 }
 
@@ -172,7 +172,7 @@ READS: dict[str, Callable[[Product], Matrix]] = {
 
 
 def with_metadata(p: Product, change: Callable[[Random, Matrix], Matrix]) -> Case:
-    """Kernel fault: the function `change` changes the metadata of A. A back end computes a chain of instructions."""
+    """Kernel fault: the function `change` changes the metadata of A. The C++ library computes the wrong product."""
     i, compressed = instructions_for(p.fmt, "sm_90")[0], sparsify(p.a, "2:4")
     a, b = (np.ascontiguousarray(one).view(np.uint16)[None] for one in (compressed.stored, p.b))
     nibbles = np.ascontiguousarray(change(p.rng, compressed.nibbles))[None]
@@ -190,7 +190,7 @@ def interleaved(rng: Random, nibbles: Matrix) -> Matrix:
 
 
 def other_selector(rng: Random, nibbles: Matrix) -> Matrix:
-    """Kernel fault: an instruction reads the metadata of an adjacent instruction along K (the other selector)."""
+    """Kernel fault: a wrong sparsity selector selects the metadata of an adjacent instruction along K."""
     parts = nibbles.reshape(len(nibbles), -1, 8)
     return parts[:, np.arange(parts.shape[1]) ^ 1].reshape(nibbles.shape)
 
@@ -267,6 +267,6 @@ PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
 
 
 def planted(rng: Random, name: str, largest: tuple[int, int, int]) -> Case:
-    """Return a case with the kernel fault `name` in a random product."""
+    """Return a test case: a random product with the kernel fault `name`."""
     plant, given = PLANTED[name]
     return plant(drawn(rng, largest, **given))

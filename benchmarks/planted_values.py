@@ -180,7 +180,7 @@ def group_scaled(p: Product, change: Callable[[Product, dict[str, Matrix]], dict
     operands = changed.pop("operands", lambda a, b: (a, b))(a, b)
     y = sptc.gemm(*operands, result=result, backend="native", **{**way, **group_scales, **changed})
     if np.array_equal(y, sptc.gemm(a, b, result=result, backend="native", **way, **group_scales)):
-        return group_scaled(p, change)  # The change has no effect on the result: draw another product.
+        return group_scaled(p, change)  # The fault changes no bit of the result: draw another product.
     kinds = ("scale",) if operands[0] is a else ("slice of K", "accumulator")
     return Case(a, b, y, kinds, {"result": result, "dense": True, **group_scales})
 
@@ -251,7 +251,7 @@ def words_rounded(p: Product) -> Case:
     def rna(x: Matrix) -> Matrix:
         return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
-    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # The diagnosis reports this conversion as correct.
+    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # `sptc.diagnose` must accept rounding by cvt.rna.
 
 
 def operands_truncated(p: Product) -> Case:

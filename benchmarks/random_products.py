@@ -60,7 +60,7 @@ class Product:
         return self.times(self.a, self.b)
 
     def case(self, y: Matrix, *kinds: str, **words: Any) -> Case:
-        """Return a test case with the operands of this product and the result `y`."""
+        """Return a test case with the operands of the product and the result `y`."""
         return Case(self.a, self.b, y, kinds, {**self.words, **words})
 
 

@@ -19,7 +19,7 @@ from launch_kernels import Driver
 def main() -> int:
     """Run every kernel, and write the results by the name of the kernel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("record", type=Path, metavar="RECORD.npz", help="file to write")
+    parser.add_argument("record", type=Path, metavar="RECORD.npz", help="file for the results of all kernels")
     chosen = parser.parse_args()
     driver, results, rejected = Driver(), {}, 0
     source = driver.copied(operands())

@@ -1,4 +1,4 @@
-"""Speed of the compiled hardware simulation on one and on two cores, compared with mmasim on equal operands."""
+"""Speed of the compiled hardware simulation on one and on two cores, compared with the model mmasim."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -28,12 +28,12 @@ from sptc.sim.engine.warpgroup_commands import multiplication  # noqa: E402
 
 from golden import F16, kept, mmasim_seconds  # noqa: E402
 
-#: Number of tiles, and preset of the datapath. The second line is for `--small`.
+#: Number of tiles, and preset of the datapath, without and with `--small`.
 TILES, PRESET = 1024, "hopper"
 SMALL_TILES, SMALL_PRESET = 16, "tiny"
 #: M = N = K of the matrix product of ``sptc.gemm``.
 SIZE, SMALL_SIZE = 1024, 64
-#: Instruction of the warpgroup benchmark, number of cases, and number of cases for `--small`.
+#: Instruction of the warpgroup benchmark, and number of test cases without and with `--small`.
 WGMMA, CASES, SMALL_CASES = "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16", 64, 1
 _READY = """
 import sys, time
@@ -53,7 +53,7 @@ def start_seconds(preset: str, cache: str) -> float:
 
 
 def hardware_rows(instruction: Instruction, preset: str, operands: HeldOperands, macs: float) -> list[Row]:
-    """Measure the general compiled simulation, a simulation specialised for one instruction, and mmasim."""
+    """Measure the general compiled simulation, a simulation specialised for one instruction, and the model mmasim."""
     rows, tiles = [], gather_warp(instruction, operands)
     unit = engine(PRESETS[preset])
     batches = steps_of(unit.config, instruction, tiles)
@@ -114,7 +114,7 @@ def warpgroup_rows(cases: int) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Measure the speed of all models and print the figures."""
+    """Measure the speed of the simulated hardware and of the public model mmasim, and print the figures."""
     chosen = options(__doc__).parse_args()
     count, preset = (SMALL_TILES, SMALL_PRESET) if chosen.small else (TILES, PRESET)
     instruction = parse(F16)
