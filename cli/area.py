@@ -64,7 +64,7 @@ def add_parser(commands: Commands) -> None:
     switch(parser, "--clock-gating", "gate the clocks of registers that have an enable by clock gates of the library")
     switch(parser, "--full-adders", "also map the unit with the library's full-adder cells")
     add(parser, "orders")
-    add(parser, "plot", help="draw the area of the stages or of the array parts (needs the pip extra area)")
+    add(parser, "plot", help="draw the area of unit stages or array parts (needs pip install 'sptc[area]')")
     add(parser, "jobs", "json")
     parser.set_defaults(execute=_execute)
 

@@ -70,21 +70,21 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
     """Add the options that all campaign commands share; return the option group that contains ``--jobs``."""
     add(parser, "instruction", nargs="+", default=[], help="instructions to test, in PTX syntax (default: all)")
     limit = parser.add_mutually_exclusive_group()
-    limit.add_argument("--seconds", type=positive, metavar="S", help="start no new shard after S seconds of this run")
+    limit.add_argument("--seconds", type=positive, metavar="S", help="start no new tests after S seconds of this run")
     limit.add_argument(
         "--outputs", type=integer(1), metavar="N", help="stop after N outputs, including outputs of earlier runs"
     )
     limit.add_argument(
-        "--shards", type=integer(1), metavar="N", help="stop after N shards, including shards of earlier runs"
+        "--shards", type=integer(1), metavar="N", help="stop after N shards (groups of tiles), earlier runs included"
     )
-    limit.add_argument("--only", type=integer(0), metavar="INDEX", help="run only the shard with this index")
-    add(parser, "tiles", default=DEFAULT_TILES, help="number of random tiles per shard (default %(default)s)")
+    limit.add_argument("--only", type=integer(0), metavar="INDEX", help="run only shard (group of tiles) number INDEX")
+    add(parser, "tiles", default=DEFAULT_TILES, help="number of random tiles that form one shard (default %(default)s)")
     add(parser, "seed", note=" (default: a random seed, which is printed)")
     parser.add_argument(
         "--state",
         type=Path,
         metavar="FOLDER",
-        help="store finished shards in this folder; the same command resumes the campaign",
+        help="store finished parts of the campaign in this folder; the same command resumes the campaign",
     )
     add(parser, "verbose", help="also print the outputs and mismatches of each pair of formats")
     add(parser, "json", "junit", "github")
@@ -211,7 +211,7 @@ class _Run:
             run(record, pool, shards, options.seconds, finished)
 
     def _last(self) -> int | None:
-        """Return the total number of shards to run, or None if time or a number of outputs limits the campaign."""
+        """Return the number of shards (groups of tiles) to run; None if time or a number of outputs is the limit."""
         options = self.options
         if options.only is not None:
             return 1
@@ -231,7 +231,7 @@ class _Run:
         return shlex.join([*words, "--only", str(index)])
 
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
-        """Write a register file (``.npz``) that reproduces a shard's mismatch; return a description as JSON values."""
+        """Write the operands of a mismatch, reduced to few, as ``.npz``; return a description as JSON values."""
         path = (self.options.state or Path()) / f"campaign-{shard.seed}-shard-{shard.index}.npz"
         description: dict[str, Any] = {
             "shard": shard.index,

@@ -156,7 +156,7 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _required(options: argparse.Namespace, packing: PackingOptions) -> dict[str, str]:
-    """Return, as texts, options that describe FILE but not the output, because the output format lacks them."""
+    """Return, as texts, the options that say how FILE is stored and that the output format does not have."""
     values = {"instruction": packing.instruction, "selector": options.selector, "tile_k": options.tile_k}
     return {key: str(value) for key, value in values.items() if value is not None and options.to != _OPTION_OF[key]}
 

@@ -49,7 +49,7 @@ def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc energy`` to the command line."""
     parser = commands.add_parser(
         "energy",
-        help="estimate the switching energy per kept product",
+        help="estimate the energy of each product of a stored element of A",
         description="Map a metadata decoder and a unit, or a warp, to the cells of a liberty file. Run chains of "
         "instructions through the mapped netlist in the order in which an array executes them. Compare every result "
         "with the golden model. Count the toggles of the nets and report energy in fJ per kept product, by stage, by "
@@ -111,7 +111,7 @@ def add_parser(commands: Commands) -> None:
         "also report the energy saved by operand isolation, by clock gating, by reordering K, and by a datapath with "
         "only the formats in use",
     )
-    add(parser, "plot", help="draw energy by stage, and energy against the share of zeros (needs the pip extra area)")
+    add(parser, "plot", help="draw energy by stage, and by share of zeros (needs pip install 'sptc[area]')")
     parser.add_argument(
         "--csv",
         type=Path,
@@ -161,8 +161,8 @@ def _check(options: argparse.Namespace, config: CoreConfig) -> None:
     """Raise an `Error` if the energy of the datapath cannot be measured, or an option needs another ``--top``."""
     if config.step_bytes % _WHOLE_STEP:
         raise Error(
-            f"the energy of steps with {config.step_bytes} bytes of stored A cannot be measured, only of steps with a "
-            f"multiple of {_WHOLE_STEP} bytes: change --step-bytes or --products"
+            f"energy cannot be measured for units that read {config.step_bytes} bytes of stored A per cycle, only for "
+            f"multiples of {_WHOLE_STEP} bytes: change --step-bytes or --products"
         )
     if options.top == "warp":
         config.require_warp()
@@ -244,7 +244,7 @@ def _operand_names(options: argparse.Namespace) -> list[str]:
 def _operands(
     options: argparse.Namespace, instruction: Instruction, name: str, tiles: Callable[[int], int]
 ) -> MatrixOperands:
-    """Return operands of ``tiles(n)`` chains of n instructions along K, from files or from distribution `name`."""
+    """Return operands of ``tiles(n)`` sequences of n instructions that accumulate along K, from files or at random."""
     from ..synth.energy.operands import CHAIN, cut, drawn
 
     rng = np.random.default_rng(options.seed)

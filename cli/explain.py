@@ -74,7 +74,7 @@ def add_parser(commands: Commands) -> None:
         metavar="N",
         help="explain this metadata nibble instead of an instruction, e.g. 0b0110 or 6",
     )
-    add(parser, "svg", help="draw the layouts (needs the pip extra area)")
+    add(parser, "svg", help="draw the layouts (needs pip install 'sptc[area]')")
     add(parser, "json", help="print one JSON object with every element, and nothing else")
     parser.set_defaults(execute=_execute)
 

@@ -92,7 +92,7 @@ def add_parser(commands: Commands) -> None:
         metavar="FILE.npy",
         help="write the product; f32, f16, s32 and s8 as numpy types; bf16, e4m3 and e5m2 as codes (uint16, uint8)",
     )
-    add(parser, "plot", help="draw a histogram of the relative errors (needs the pip extra area)")
+    add(parser, "plot", help="draw a histogram of the relative errors (needs pip install 'sptc[area]')")
     add(parser, "jobs", "json")
     parser.set_defaults(execute=_execute)
 
@@ -130,14 +130,14 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         "--split-k",
         type=split,
         metavar="N",
-        help="number of slices of K, or the numbers of K tiles in each slice, e.g. 3,2,2 (default 1)",
+        help="split K into N slices, which are summed separately, or into slices of e.g. 3,2,2 K tiles (default 1)",
     )
     group.add_argument(
         "--order",
-        help=f"order in which slices are added: {', '.join(ORDERS[:-1])}, or a tree over the bits of the slice "
-        "numbers, such as 'tree 1 0'",
+        help=f"order in which slices of K are added: {', '.join(ORDERS[:-1])}, or a binary tree such as 'tree 1 0', "
+        "which first adds slices whose numbers differ only in bit 1",
     )
-    group.add_argument("--k-order", choices=K_ORDERS, help="order of the instructions within a slice")
+    group.add_argument("--k-order", choices=K_ORDERS, help="order of the instructions within each slice of K")
     group.add_argument(
         "--interleave",
         type=int,
@@ -154,11 +154,11 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         "--tile",
         type=integer(1),
         metavar="N",
-        help="number of instructions per K tile; slices begin and end at tile boundaries",
+        help="number of instructions along K in a K tile; each slice of K consists of whole K tiles",
     )
-    group.add_argument("--cut", choices=CUTS, help="assignment of K tiles to slices")
-    group.add_argument("--workspace", choices=_ROUNDED, help="type to which the result of a slice is rounded")
-    group.add_argument("--running", choices=_ROUNDED, help="type to which each running sum of slices is rounded")
+    group.add_argument("--cut", choices=CUTS, help="assignment of K tiles (see --tile) to slices of K (see --split-k)")
+    group.add_argument("--workspace", choices=_ROUNDED, help="type to which the sum of each slice of K is rounded")
+    group.add_argument("--running", choices=_ROUNDED, help="round the sum to this type after each added slice of K")
     switch(group, "--swapped", "make B the sparse factor: compute B^T A^T", default=None)
     group.add_argument("--result", choices=RESULTS, help="round D to this type (default f32; s32 for integers)")
     group.add_argument("--rounding", choices=("RNE", "RZ"), help="rounding mode of --result")

@@ -34,8 +34,8 @@ def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc gpu`` to the command line."""
     parser = commands.add_parser(
         "gpu",
-        help="compare an NVIDIA GPU with the golden model, or record its results",
-        description="Run sparse and dense mma and wgmma on the NVIDIA GPU of this machine (needs the pip extra cuda).",
+        help="compare an NVIDIA GPU with the model, or record its results",
+        description="Run sparse and dense mma and wgmma on this machine's NVIDIA GPU (needs pip install 'sptc[cuda]').",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     info = actions.add_parser("info", help="print the name of the GPU and how many modelled instructions it supports")
@@ -62,7 +62,7 @@ def add_parser(commands: Commands) -> None:
 
     record = actions.add_parser(
         "record",
-        help="write register files with the GPU's results",
+        help="write files (.npz) with random operands and the GPU's results",
         description="Run random tiles on the GPU and write one register file per instruction. Each file names the GPU, "
         "the CUDA version of its driver, and the date. `sptc run` replays the files on any machine.",
     )

@@ -29,7 +29,7 @@ def add_parser(commands: Commands) -> None:
     """Add the parsers of ``sptc identify`` and ``sptc diagnose`` to the command line."""
     parser = commands.add_parser(
         "identify",
-        help="find the summation order that reproduces every bit of a given matrix product",
+        help="find the summation order of a kernel from its matrix product",
         description="Search for the method of summation along K that gives every bit of Y = A B. Methods differ in the "
         "instruction, the slices of K and the order of their addition, stream-K, the promotion of partial sums, the "
         "arithmetic of scales, the conversion of f32 numbers to tf32, and the rounding of the result. If a method "
@@ -67,7 +67,7 @@ def add_parser(commands: Commands) -> None:
         "it. 1: no error does.",
     )
     _add_search_options(parser)
-    add(parser, "svg", help="draw the map of the outputs that differ (needs the pip extra area)")
+    add(parser, "svg", help="draw the map of the outputs that differ (needs pip install 'sptc[area]')")
     add(parser, "json")
     parser.set_defaults(execute=_diagnose)
 

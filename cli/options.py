@@ -45,7 +45,7 @@ _MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
 _DIGITS = 30
 #: Upper bound of options that are positive numbers: a time in seconds, or a frequency.
 _MOST = 1_000_000
-#: Upper bounds of the number of K tiles in a slice and of the number of slices, larger than any matrix needs.
+#: Upper bounds for ``--split-k``: number of K tiles (groups of instructions) in a slice of K, and number of slices.
 _MOST_TILES, _MOST_SLICES = 1 << 24, 4096
 
 
@@ -94,7 +94,7 @@ def positive(word: str) -> float:
 
 
 def split(word: str) -> int | tuple[int, ...]:
-    """Parse ``--split-k``: the number of slices of K, or comma-separated numbers of K tiles in each slice."""
+    """Parse ``--split-k``: number of slices of K, or numbers of K tiles (groups of instructions) in each slice."""
     first, *others = (integer(1, _MOST_TILES)(part) for part in word.split(",", _MOST_SLICES))
     return (first, *others) if others else first
 
@@ -127,8 +127,8 @@ _SHARED: dict[str, dict[str, Any]] = {
     "output": {"type": Path, "metavar": "FILE", "help": "file to write; - is standard output"},
     "junit": {"type": Path, "metavar": "FILE", "help": "also write the results as JUnit XML"},
     "github": _switch("also print annotations of GitHub workflows on standard error"),
-    "plot": {"type": Path, "metavar": "FILE.svg", "help": "draw a diagram (needs the pip extra area)"},
-    "svg": {"type": Path, "metavar": "FILE.svg", "help": "draw a picture (needs the pip extra area)"},
+    "plot": {"type": Path, "metavar": "FILE.svg", "help": "draw a diagram (needs pip install 'sptc[area]')"},
+    "svg": {"type": Path, "metavar": "FILE.svg", "help": "draw a picture (needs pip install 'sptc[area]')"},
     "theme": {
         "choices": [theme.value for theme in Theme],
         "default": Theme.AUTO.value,
@@ -140,7 +140,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "number of processes (default: one per core)",
     },
-    "scheduler": {"metavar": "ADDRESS", "help": "run on the Dask cluster of this scheduler (needs the pip extra dask)"},
+    "scheduler": {"metavar": "ADDRESS", "help": "run on the Dask cluster at ADDRESS (needs pip install 'sptc[dask]')"},
     "seed": {"type": integer(0), "metavar": "N", "help": "seed of the random numbers"},
     "tiles": {"type": integer(1), "metavar": "N", "help": "number of random tiles"},
     "backend": {"help": "back end that computes the results"},

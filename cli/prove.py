@@ -59,7 +59,7 @@ def add_parser(commands: Commands) -> None:
         "--record",
         type=Path,
         metavar="FILE",
-        help="skip problems (netlist and claims) that FILE lists as proved, and add new proofs to FILE",
+        help="skip proofs that FILE already lists for the same netlist and claims, and add new proofs to FILE",
     )
     switch(parser, "--first", "stop at the first property that is not proved")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write counterexamples as VCD to this folder")

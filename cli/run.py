@@ -26,7 +26,7 @@ def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc run`` to the command line."""
     parser = commands.add_parser(
         "run",
-        help="replay register files and compare with the recorded results",
+        help="execute recorded instructions (.npz) and compare the results",
         description="Replay register files on the hardware and on the golden model. Compare the results with each "
         "other and with the D in the files. Without FILE.npz, replay the shipped recordings of an NVIDIA H200 and, "
         "unless the back end is a GPU or --arch is given, dot products of seven GPUs and single result words of a "
@@ -35,14 +35,14 @@ def add_parser(commands: Commands) -> None:
         "simulated_cycles: the cycles of all tiles in the simulated hardware, from the first instruction accepted to "
         "the last result.",
     )
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="files of operands and results")
     add(parser, "backend", choices=BACKENDS, default="rtl", note=" (default %(default)s)")
     add(parser, "arch", note=" (default: the architecture named in each file)")
     parser.add_argument("--metadata", choices=METADATA_POLICIES, help="treatment of undefined metadata nibbles")
     parser.add_argument("--limit", type=integer(1), metavar="N", help="replay at most N random tiles of each file")
     add(parser, "seed", default=0, help="seed of the random choice of tiles for --limit (default %(default)s)")
     parser.add_argument(
-        "--waves", type=Path, metavar="FILE.vcd", help="simulate one tile of one register file in pysim and write waves"
+        "--waves", type=Path, metavar="FILE.vcd", help="simulate one tile of FILE.npz in pysim (Amaranth); write waves"
     )
     add(parser, "verbose", help="print the table of all instructions even if standard output is a terminal")
     add(parser, "json", "junit", "github")

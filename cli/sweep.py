@@ -36,7 +36,7 @@ def add_parser(commands: Commands) -> None:
     switch(kinds, "--compare-dense", "measure each unit also without sparsity")
     add(parser, "liberty", "dont_use", "combinational", "orders")
     add(parser.add_mutually_exclusive_group(), "jobs", "scheduler")
-    add(parser, "plot", help="draw area against throughput (needs the pip extra area)")
+    add(parser, "plot", help="draw area against throughput (needs pip install 'sptc[area]')")
     add(parser, "json")
     parser.set_defaults(execute=_execute)
 

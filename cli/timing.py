@@ -60,7 +60,7 @@ def add_parser(commands: Commands) -> None:
         help="with --product: bytes per element of the result in memory (default: size of the accumulator type)",
     )
     add(parser, "json", help="print one JSON list of all instructions and nothing else")
-    add(parser, "svg", help="draw the rate of wgmma, and the limits of the rate, for each N (needs the pip extra area)")
+    add(parser, "svg", help="draw the rate of wgmma, and its limits, for each N (needs pip install 'sptc[area]')")
     parser.set_defaults(execute=_execute)
 
 

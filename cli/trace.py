@@ -49,7 +49,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "source",
         metavar="FILE.npz|INSTRUCTION",
-        help="register file, or instruction that multiplies a random tile or the matrices of --a and --b",
+        help="file of operands (.npz), or instruction that multiplies a random tile or the matrices of --a and --b",
     )
     parser.add_argument(
         "--case",
@@ -74,11 +74,11 @@ def add_parser(commands: Commands) -> None:
         "--golden-only",
         "use only the golden model, without a simulation of the hardware (implied by options that change the numerics)",
     )
-    add(parser, "svg", help="draw the bits of every term (needs the pip extra area)")
+    add(parser, "svg", help="draw the bits of every term (needs pip install 'sptc[area]')")
     parser.add_argument(
         "--datapath", type=Path, metavar="FILE.svg", help="draw the datapath with the values of one step"
     )
-    parser.add_argument("--step", type=integer(1), metavar="N", help="step of --datapath, from 1 (default 1)")
+    parser.add_argument("--step", type=integer(1), metavar="N", help="step (cycle) that --datapath draws (default 1)")
     add(parser, "theme", "json")
     parser.set_defaults(execute=_execute)
 

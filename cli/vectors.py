@@ -48,13 +48,13 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="file format: register file or arrays (npz, the default), $readmemh files, JSON, or SystemVerilog",
+        help="file format: NumPy arrays (npz, the default), $readmemh files, JSON, or SystemVerilog",
     )
     parser.add_argument(
         "--level",
         choices=LEVELS,
-        help="interface of the vectors: registers and memory (the default), the streams of the emitted warp, or steps "
-        "of the emitted row or unit",
+        help="content of the vectors: registers and memory (the default), or the inputs and outputs of the Verilog "
+        "module warp, row or unit",
     )
     add(parser, "distribution", "nibbles")
     add(

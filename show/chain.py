@@ -27,9 +27,9 @@ _SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """One instruction of a chain along K."""
+    """One of the instructions along K that compute an output, with its accumulator and its result."""
 
-    #: Index of the slice of K, and index of the instruction chain within the slice.
+    #: Index of the slice of K (split K); and index, in the slice, of the sequence of instructions with one accumulator.
     slice: int
     chain: int
     instruction: int  #: Index of the instruction along K
@@ -37,7 +37,7 @@ class Link:
     c: int
     products: float | int  #: Exact sum of the products of the instruction, rounded once to a float
     d: int
-    wanted: bool  #: Whether the instruction's result, after epilogue and rounding, equals the expected code of Y
+    wanted: bool  #: Whether the instruction's result, after epilogue and rounding, equals that in the given matrix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,8 @@ class OutputChain:
     """Instructions that compute the first wrong output of a given matrix, by the best matching method of summation."""
 
     miss: Miss  #: First wrong output of a given matrix, and method of summation that recomputes the output
-    links: tuple[Link, ...]  #: Instructions that compute the output, in the order of the slices of K
-    slices: tuple[float | int, ...]  #: Partial sum of each slice of K
+    links: tuple[Link, ...]  #: Instructions that compute the output, in the order of the slices of K (split K)
+    slices: tuple[float | int, ...]  #: Partial sums of the slices into which K is split
     exact: float | int  #: Exact sum of all products of the output
 
     @property
@@ -56,7 +56,7 @@ class OutputChain:
         return self.links[max(0, last + 1 - _SHOWN) : last + 1]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the chain as JSON values, with codes as hexadecimal text and Inf and NaN as strings."""
+        """Return the instructions as JSON values, with codes as hexadecimal text and Inf and NaN as strings."""
         bits = self.miss.output.factors.instruction.d.bits
         return {
             "instructions": len(self.links),

@@ -22,7 +22,7 @@ _TENSOR_COLUMNS = 512
 
 
 def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw an array of units: the logic of each row, the logic of each column, and the units."""
+    """Draw an array of dot-product units: the logic of each row, the logic of each column, and the units."""
     rows, columns = _shown(config.rows), _shown(config.columns)
     grid, top = 250.0, 170.0
     width, height = grid + len(columns) * _PITCH_X + 20, top + len(rows) * _PITCH_Y + 60

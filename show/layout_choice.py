@@ -27,7 +27,7 @@ class Choice:
         return (self.row, self.lane, self.byte, self.element) == (None,) * 4
 
     def of(self, place: OperandPlacement) -> NDArray[np.bool_]:
-        """Return a mask of the operand elements that the filter accepts, all False if none has the row or lane."""
+        """Return a mask of the operand elements that the filter accepts, for example those of one row or lane."""
         chosen = np.ones(place.shape, np.bool_)
         if self.row is not None:
             chosen &= np.arange(place.shape[0])[:, None] == (self.row if place.indices[0] == "row" else -1)
@@ -65,7 +65,7 @@ class Choice:
 
 
 def by_word(place: OperandPlacement, chosen: NDArray[np.bool_]) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
-    """Return, for each lane and word, a list with lowest bit, row and column of each chosen element, sorted."""
+    """Return the chosen elements by lane and word: sorted tuples of lowest bit in the word, row and column."""
     words: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for row, column in np.argwhere(chosen).tolist():
         at = row, column

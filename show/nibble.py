@@ -44,7 +44,7 @@ def _lone() -> Iterator[tuple[int, str, str]]:
 
 @lru_cache(maxsize=1)
 def _users() -> dict[tuple[str, str], list[Instruction]]:
-    """Return, for each pair of names of a metadata rule and a granularity, the sparse instructions that have both."""
+    """Return the sparse instructions, grouped by the names of their metadata rule and granularity (e.g. 2:4)."""
     groups: dict[tuple[str, str], list[Instruction]] = {}
     of_tcgen05 = (next(instructions_of(opcode)) for opcode in every_opcode())
     for i in [*every_instruction(), *of_tcgen05]:
@@ -54,7 +54,7 @@ def _users() -> dict[tuple[str, str], list[Instruction]]:
 
 
 def _named(instructions: Iterable[Instruction]) -> str:
-    """Return instructions as text: opcodes, each followed by its kinds, or by its types of A."""
+    """Return instructions as text: opcodes, each followed by its ``.kind`` qualifiers or, without them, types of A."""
     types: dict[str, dict[str, None]] = {}
     for i in instructions:
         opcode = {"mma": f"mma.{i.sparse}", "wgmma": "wgmma.sp", "tcgen05": "tcgen05.mma.sp"}[i.family]

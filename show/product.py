@@ -17,7 +17,7 @@ __all__ = ["product_report", "product_text"]
 
 
 def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
-    """Return the report of a matrix product as JSON values; `blocks` are all blocks of the product in any order."""
+    """Return the report of a matrix product as JSON values; `blocks` are the results of all parts of D."""
     done: list[Block] = sorted(blocks, key=lambda block: block.index)
     way, i, (m, n, k) = problem.way, problem.way.parsed, problem.shape
     products = m * n * k

@@ -29,11 +29,11 @@ _LISTED_KINDS = (("f16", "bf16"), ("i8", "s8"), ("mxf4", "e2m1"))
 
 @dataclass(frozen=True)
 class Row:
-    """Timing of an instruction with A in one location."""
+    """Timing of an instruction with A in registers, or with A in shared memory, or with A in tensor memory."""
 
     text: str  #: Instruction in PTX syntax
     instruction: Instruction
-    a_from: str  #: Location of A, a key of the timing laws such as ``registers`` or ``shared``
+    a_from: str  #: Location of A, such as ``registers`` or ``shared``
     timing: Timing  #: Interval and latency of the instruction in cycles, and resource that limits the rate
     arch: str  #: Target of the instruction, such as ``sm_90a``
 
@@ -107,7 +107,7 @@ def shape_note(text: str | None, rows: Sequence[Row]) -> str | None:
     if text is None or "(" in text or not rows or rows[0].instruction.family != "tcgen05":
         return None
     if any(subject_named(row.text) != subject_named(row.text.partition(" ")[0]) for row in rows):
-        return None  # search words or a constant descriptor give the shape of the instruction
+        return None  # the text states the shape, by words or by a descriptor
     note = "without shape and types in brackets after the opcode, the shape with the largest M and smallest N is taken"
     shapes = {row.instruction.shape_and_types for row in rows}
     return f"{note}: ({shapes.pop()})" if len(shapes) == 1 else note

@@ -60,7 +60,7 @@ class Stages(Diagram):
             self.register(_CUT_PLACES[cut], 62, bottom + 6, f"cycle {cycle}")
 
     def stage(self, column: str, top: float, height: float, lines: Sequence[str], fill: str, **style: Any) -> None:
-        """Draw a box that is as wide as the column of a stage."""
+        """Draw a box that is as wide as the column of a stage of the datapath."""
         left, width = HEADS[column]
         self.box((left, top, width, height), lines, fill, **style)
 
@@ -78,7 +78,7 @@ class UnitDrawing(Stages):
 
     def __init__(self, config: CoreConfig, theme: Theme) -> None:
         self.config, self.widths = config, Widths(config)
-        #: Product slots of the unit, as lists of neighbouring slots with identical hardware.
+        #: Product slots (one multiplier each) of the unit, as lists of neighbouring slots with identical hardware.
         self.lanes = [[*slots] for _, slots in groupby(self.widths.slots, key=_hardware)]
         rows = len(self.lanes) + 1 + bool(self.widths.groups) + self.widths.floating
         bottom = _place(rows) - _GAP

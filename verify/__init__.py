@@ -1,1 +1,1 @@
-"""Comparison of hardware with models: register files, random operands, replay, campaigns and minimal reproducers."""
+"""Comparison of hardware with models: recorded and random operands, campaigns (long tests), minimal reproducers."""

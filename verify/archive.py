@@ -117,7 +117,7 @@ class Replayable(Recorded):
 
     @abstractmethod
     def contents(self) -> dict[str, Any]:
-        """Return all arrays, by key, that an ``.npz`` archive of this register file contains."""
+        """Return all arrays, by key, to store this register file (operands and results) as an ``.npz`` archive."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,12 +138,12 @@ class Archive:
                 raise FileError(f"{self.path} lacks the key {key!r}; present: {names or 'none'}{more}")
 
     def refuse(self, key: str, expected: str) -> FileError:
-        """Return the error for a key with a wrong value; `expected` describes a correct value."""
+        """Return the error for an archive key with a wrong value; `expected` describes a correct value."""
         value = self.arrays[key]
         return FileError(f"{self.path}: {key} must be {expected}, not {value.dtype} of shape {value.shape}")
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Return the scalar integer of a key, or `default`; raise a `FileError` if key and default are missing."""
+        """Return the integer stored under a key, or `default`; raise a `FileError` if key and default are missing."""
         return int(self._checked(key, default, (), "iu", "a 0-d integer"))
 
     def string(self, key: str, default: str) -> str:
@@ -151,7 +151,7 @@ class Archive:
         return str(self._checked(key, default, (), "U", "a 0-d string"))
 
     def integers(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the array of a key as a tuple of integers as long as `default`, or `default` if the key is missing."""
+        """Return the array of a key as a tuple of integers as long as `default`; `default` if the key is missing."""
         value = self._checked(key, default, (len(default),), "iu", f"{_COUNTS[len(default)]} integers")
         return tuple(int(number) for number in value)
 
@@ -163,7 +163,7 @@ class Archive:
         return bool(value)
 
     def _checked(self, key: str, default: object, shape: tuple[int, ...], kinds: str, expected: str) -> NDArray[Any]:
-        """Return the array of a key, or `default` if the key is missing. Refuse a wrong shape or dtype."""
+        """Return the array stored under a key, or `default` if the key is missing. Refuse a wrong shape or dtype."""
         value = self.arrays.get(key, np.array(default))
         if value.shape != shape or value.dtype.kind not in kinds:
             raise self.refuse(key, expected)

@@ -1,4 +1,4 @@
-"""Random instructions for testbenches: ``wgmma``, made from register files, and programs of ``tcgen05.mma``."""
+"""Random instructions for testbenches: ``wgmma`` with operands and results, and programs of ``tcgen05.mma``."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ _SPREAD_ONE_IN = 6
 
 
 def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int) -> Iterator[Job]:
-    """Yield every case of a register file as a job of a warpgroup: one ``wgmma`` with its expected results.
+    """Yield each ``wgmma`` of a register file (``.npz``) for the top module `warpgroup`, with expected results.
 
     Expected results are the D of the file or, without D, results of the golden model. `rng` draws the contents of
     registers that the instruction does not read. `base` is the index of the 16-byte unit of shared memory at which the
@@ -64,7 +64,7 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
     """
     i = file.instruction
     elements = i.n * i.k + (WARPS * WARP_ROWS * i.stored_k if file.a is None else 0)
-    reads = elements * i.container_bits // 8 // (UNIT_BYTES * PANEL_ROWS)  # number of core matrices to read
+    reads = elements * i.container_bits // 8 // (UNIT_BYTES * PANEL_ROWS)  # core matrices (8 x 16 bytes) to read
     element = config.element_code(i.a, i.container_bits)
     assert file.b_descriptor is not None
     d = file.run() if file.d is None else file.d
@@ -102,7 +102,7 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
 
 
 def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
-    """Yield an endless sequence of random ``wgmma`` jobs that use the two halves of shared memory in turn.
+    """Yield an endless sequence of random ``wgmma`` and operands, in the two halves of shared memory in turn.
 
     The hardware may have two instructions in flight. These instructions use different halves, so that each address
     belongs to only one instruction.
@@ -117,7 +117,7 @@ def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Itera
 
 
 def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[RegisterFile]:
-    """Yield register files with one random ``wgmma`` each. Most have n <= 32; half use all sixteen metadata nibbles."""
+    """Yield single random ``wgmma`` with operands. Most have n <= 32; half use all sixteen metadata nibbles."""
     supported = [i for i in every_instruction("wgmma") if config.holds(i)]
     short, long = ([i for i in supported if (i.n > 4 * PANEL_ROWS) == is_long] for is_long in (False, True))
     while True:
@@ -142,7 +142,7 @@ def _moved(descriptor: int, base: int) -> Any:
 
 
 def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
-    """Cut a warp's accumulators into panels of 32 lanes x 4 registers. Spare registers are random (0 without `rng`)."""
+    """Return a warp's accumulators for each eight columns of D: 32 lanes x 4 registers; unused ones are random or 0."""
     used = registers.reshape(WARP_LANES, n // WARP_COLUMNS, -1).swapaxes(0, 1)
     shape = (len(used), WARP_LANES, REGISTERS)
     panels = np.zeros(shape, np.uint32) if rng is None else rng.integers(0, 1 << 32, shape, dtype=np.uint32)
@@ -282,7 +282,7 @@ def _offset_of_d(limits: Limits, n: int, rng: np.random.Generator, before: CtaIn
 def random_work(
     config: CoreConfig, opcodes: list[Opcode], instructions: int, rng: np.random.Generator, widest: int
 ) -> CtaWork:
-    """Return memory contents and random ``tcgen05`` tasks of one CTA; some `opcodes` may run on a pair of CTAs.
+    """Return memory contents and random ``tcgen05`` instructions of one CTA; `opcodes` may include ``cta_group::2``.
 
     ``tcgen05.commit`` follows some instructions, at times many in a row, and is the last task. The D of an instruction
     has at most `widest` columns.
@@ -332,7 +332,7 @@ def echoing_programs(config: CoreConfig, instructions: int, rng: np.random.Gener
 def _echoing_program(
     config: CoreConfig, opcodes: list[Opcode], instructions: int, rng: np.random.Generator, limits: list[Limits]
 ) -> CtaProgram:
-    """Return a random program of a CTA pair, with commits; each instruction obeys a random entry of `limits`."""
+    """Return random instructions of a CTA pair, and ``tcgen05.commit``; each obeys a random entry of `limits`."""
     tmem, smem = random_memories(2, rng, limits[0].d_first)
     expected, commands, flags = tmem, [], []
     before: CtaInstruction | None = None
@@ -378,7 +378,7 @@ def _task(
     before: NDArray[np.uint32],
     peer_shared: NDArray[np.uint8],
 ) -> CtaTask:
-    """Return the task of the CTA `cta` for an instruction; `after` is the CTA's tensor memory after the instruction."""
+    """Return the command of an instruction for a CTA, and the results expected; `after` is the final tensor memory."""
     i, pair = instruction.descriptor.instruction, instruction.opcode.cta_group == 2
     fields = instruction.command.fields | {"odd": cta}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS

@@ -34,20 +34,20 @@ __all__ = ["Record", "StateFolder", "Totals", "campaign_record", "parameters", "
 _COVERAGE = "coverage.json"
 #: Minimum interval in seconds between two writes of the coverage file.
 _INTERVAL = 1.0
-#: Exclusive upper bound of shard numbers, counts and seeds in the journal of a campaign.
+#: Exclusive upper bound of seeds, counts and shard numbers (indices of groups of tiles) in a campaign's journal.
 _MOST = 1 << 63
 
 
 @dataclass
 class Totals:
-    """Numbers of finished shards, compared outputs and mismatches, of a whole campaign or of a part of a campaign."""
+    """Numbers of finished shards (groups of tiles), compared outputs and mismatches, of a campaign or a part of it."""
 
     shards: int = 0
     outputs: int = 0
     mismatches: int = 0
 
     def add(self, shard: Shard, mismatches: int) -> None:
-        """Count a finished shard and its mismatches."""
+        """Count a finished shard (group of tiles that are compared together), its outputs and its mismatches."""
         self.shards += 1
         self.outputs += shard.outputs
         self.mismatches += mismatches
@@ -104,7 +104,7 @@ class StateFolder:
             raise FileError(f"{self.path} holds a campaign with other parameters: {'; '.join(differing)}")
 
     def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the index and the record of each finished shard; raise a `FileError` for a damaged entry."""
+        """Yield index and record of each finished shard (group of tiles); raise a `FileError` for a damaged entry."""
         for index, record in self.journal.entries():
             if not isinstance(record, dict) or not _is_shard(index, record):
                 raise self.journal.damaged(index)
@@ -116,13 +116,13 @@ class StateFolder:
         return Coverage.read(path) if path.exists() else None
 
     def add(self, index: int, record: Mapping[str, Any], coverage: Coverage | None) -> None:
-        """Store the record of the finished shard `index`; with coverage, write to disk at most once per second."""
+        """Store the result of shard (group of tiles) `index`; with coverage, write to disk at most once per second."""
         self._waiting[index] = record
         if coverage is None or time.monotonic() > self._written + _INTERVAL:
             self.write(coverage)
 
     def write(self, coverage: Coverage | None) -> None:
-        """Write coverage and the pending shard records; raise a `FileError` if writing fails, as on a full disk."""
+        """Write coverage, and results of shards (groups of tiles) not yet written; raise a `FileError` on failure."""
         if coverage:
             coverage.write(self.path / _COVERAGE)
         self.journal.write(self._waiting)
@@ -155,7 +155,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_shard(index: int, record: Mapping[str, Any]) -> bool:
-    """Return whether all values in the record of a shard have the right types."""
+    """Return whether all values in the stored record of a shard (group of tiles) have the right types."""
     is_named = isinstance(record.get("instruction"), str) and record.get("a_from", 0) in (None, "registers", "shared")
     return is_named and _is_count(index) and _is_count(record.get("mismatches"))
 
@@ -165,7 +165,7 @@ def _spell(value: object) -> str:
 
 
 class Record:
-    """Results of the finished shards of a campaign; shards that are already stored in the folder are counted first.
+    """Results of the finished shards (groups of tiles) of a campaign; shards stored in the folder are counted first.
 
     `pairs` are counts by datapath and pair of formats, `forms` counts by instruction and location of A, and `total` the
     counts of the campaign. `coverage` is the merged coverage of all shards. `failed` is the shard with the lowest index
@@ -180,7 +180,7 @@ class Record:
         self.total = Totals()
         self.coverage = Coverage() if sample else None
         self.failed: Shard | None = None
-        self._first = 0  # index of the first unfinished shard
+        self._first = 0  # index of the first unfinished shard (group of tiles)
         self._beyond: set[int] = set()
         if folder:
             for index, record in folder.records():
@@ -201,7 +201,7 @@ class Record:
         return sum(group.reached for group in groups), sum(group.reachable for group in groups)
 
     def add(self, result: ShardResult) -> None:
-        """Add the result of a finished shard, which must not be in the record yet."""
+        """Add the result of a finished shard (group of tiles), which must not be in the record yet."""
         shard = result.shard
         assert shard.index not in self
         with _uninterrupted():
@@ -221,7 +221,7 @@ class Record:
                 self.folder.add(shard.index, record, self.coverage)
 
     def flush(self) -> None:
-        """Write the shard records that are not yet in the folder of the campaign, and the coverage."""
+        """Write coverage, and results of shards (groups of tiles) that the campaign's folder does not have yet."""
         if self.folder:
             with _uninterrupted():
                 self.folder.write(self.coverage)
@@ -240,7 +240,7 @@ class Record:
             self._first += 1
 
     def _merge(self, result: ShardResult) -> int:
-        """Add the coverage hits of a shard; return the number of bins that were hit for the first time."""
+        """Add the coverage of a shard (group of tiles); return the number of bins hit for the first time."""
         assert self.coverage is not None
         new = 0
         for key, (places, hits) in (result.hits or {}).items():
@@ -257,7 +257,7 @@ class Record:
 
 
 def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
-    """Return the counts of a campaign by instruction form as gzipped JSON, the input of :mod:`sptc.isa.evidence`.
+    """Return a campaign's counts by instruction and place of A as gzipped JSON, the input of :mod:`sptc.isa.evidence`.
 
     The JSON has `about` (version, GPU and date of the comparison), architecture, seed, and tiles per shard. It also has
     the numbers of shards, tiles, outputs and mismatches by instruction and location of A. The plan of the campaign must
@@ -298,7 +298,7 @@ def make_ready(backends: Sequence[str], arch: str) -> None:
 
 
 def unfinished(record: Record, *, shards: int | None = None, outputs: int | None = None) -> Iterator[Shard]:
-    """Yield the unfinished shards of a campaign in order; with `shards`, only those among the first `shards` shards.
+    """Yield unfinished shards (groups of tiles) of a campaign in order; with `shards`, those among the first `shards`.
 
     With `outputs`, stop when all shards up to this point, including finished shards, compare at least `outputs`
     outputs.
@@ -319,7 +319,7 @@ def run(
     seconds: float | None = None,
     finished: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run shards until none is left, time is up, or a shard has a mismatch; then wait for shards that still run.
+    """Run shards (groups of tiles) until none is left, time is up or one has a mismatch; wait for running shards.
 
     No shard starts later than `seconds` after the call. `finished` is called when shards have finished, and at short
     intervals while no shard finishes. Raise a `WorkError` if a shard cannot be run, and a `PoolError` if the connection

@@ -27,7 +27,7 @@ _PLAIN = {True: "uniform", False: "mid"}
 def draw_candidates(
     instruction: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int
 ) -> Iterator[Given]:
-    """Yield batches of candidate tiles: `cases` random tiles for each distribution, and batches of directed tiles.
+    """Yield batches of tiles: `cases` random tiles for each distribution, and tiles made to reveal wrong models.
 
     `numerics` are the numerics parameters of the right model of the instruction.
     """
@@ -102,7 +102,7 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
     large = scaled_matrices(i, "huge", cases, rng)
     last = numerics.zero_exponent - numerics.alignment_bits
     least = i.d.minimum_exponent - i.d.fraction_bits
-    if numerics.method is Method.GROUPED:  # group sums near the lowest bit of D or the lowest that alignment keeps
+    if numerics.method is Method.GROUPED:  # sums of 16 products near the last bit of D or the last that alignment keeps
         near = np.where(rng.random((cases, 1, i.scale_size)) < 0.5, least, last)
         exponents = near + rng.integers(-3, 6, near.shape)
     else:
@@ -151,8 +151,8 @@ def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOp
     for tile, group in enumerate(rng.integers(0, groups, cases)):
         rows, first = slice(group * i.k // groups, (group + 1) * i.k // groups), group * BLOCK_GROUP
         draft.scale_a[tile, :, group] = draft.scale_b[tile, :, group] = largest
-        # In half of the rows of A, the products 16 and -16 of the group cancel, and C is zero. In the other rows, the
-        # products are 16 and -8; their sum 8 cancels C.
+        # In half of the rows of A, the only nonzero products of the group, 16 and -16, cancel, and C is zero. In the
+        # other rows, the products are 16 and -8, and their sum 8, after scaling, cancels C.
         draft.b[tile, rows] = 6
         draft.a[tile, :, first : first + BLOCK_GROUP] = 0
         draft.a[tile, :, first] = 6
@@ -168,8 +168,8 @@ def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)
 
 
-#: For the second product of a row of A: how far the lowest exponent is below the exponent of the smallest subnormal of
-#: D, and number of different exponents.
+#: Exponents that the second product of a row of A can have: distance of the lowest one below the exponent of the
+#: smallest subnormal of D, and number of exponents.
 _BELOW, _EXPONENTS = 25, 32
 #: Exponents of the first product of a row of A, relative to the exponent of the smallest subnormal of D.
 _FIRST = (-1, 0, 1)
@@ -196,7 +196,7 @@ def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: in
     draft.a[:] = draft.sign_bits(i.a, *draft.a.shape)
     draft.b[:] = draft.sign_bits(i.b, *draft.b.shape)
 
-    # All units of B in a chunk are equal, so that the products do not depend on the nibble.
+    # All elements of B from which a metadata nibble selects are equal: products do not depend on the nibble.
     chunks = i.chunks if i.sparse else i.stored_k
     stored, rows = i.stored_k // chunks, i.k // chunks
     places = rng.permuted(np.tile(np.arange(chunks), (cases, 1)), axis=1)

@@ -47,8 +47,8 @@ MOST_CASES = 256
 #: Target numbers of cases. First: cases that distinguish each neighbour (wrong model) from the right model. Second:
 #: cases that distinguish each pair of neighbours.
 _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
-#: Limits on the number of candidate tiles that each round draws per distribution. First: number of outputs that all
-#: these tiles together should have. Second: maximum number of tiles.
+#: Limits on the random tiles that are drawn at a time, per distribution, to choose test cases from. First: number of
+#: outputs that these tiles should have together. Second: maximum number of tiles.
 _OUTPUTS, _TILES = 1024, 8
 #: Number of columns (N) of a candidate tile. A case of an instruction with larger N has the columns of several tiles.
 _COLUMNS = 8
@@ -71,7 +71,7 @@ class Apart:
 class Pack:
     """Conformance pack of one instruction: cases, and neighbours (wrong models) whose results differ in these cases."""
 
-    file: Replayable  #: Register file with the operands of all cases, and D of the right model
+    file: Replayable  #: Operands of all test cases, and D of the right model, as a register file (``.npz``)
     seed: int
     candidates: int  #: Number of candidate tiles from which the cases were chosen
     #: Neighbours (wrong models) that can differ from the right model, including those that differ in no case of the
@@ -88,7 +88,7 @@ class Pack:
 
     @property
     def missed(self) -> dict[str, str]:
-        """Neighbours (wrong models) that no candidate tile distinguishes from the right model, each with a message."""
+        """Neighbours (wrong models) that gave the right result for every tile tried, each with a message."""
         sentence = f"not distinguished by {self.candidates} candidate tiles"
         return {neighbour.name: sentence for neighbour in self.neighbours if not any(neighbour.outputs)}
 
@@ -96,7 +96,7 @@ class Pack:
 def choose_pack(
     subject: Subject, arch: str, seed: int, *, rows: int | None = None, sparsity_selector: int | None = None
 ) -> Pack:
-    """Draw candidate tiles, and choose a few cases that distinguish the right model and wrong models from each other.
+    """Draw many tiles, and choose as test cases a few that distinguish right model and wrong models from each other.
 
     Equal arguments give equal packs. `rows` is the number of different rows of A, by default M; these rows are repeated
     up to M. The sparsity selector is random by default. Raise an `InstructionError` if the architecture lacks the
@@ -142,7 +142,7 @@ class _Choice:
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
     def consider(self, operands: Given) -> None:
-        """Replace the chosen cases by a new choice among these cases and a batch of new candidate tiles.
+        """Choose the test cases anew, from the cases chosen so far and a batch of newly drawn tiles.
 
         Cases of a batch with undefined nibbles count only for neighbours with another multiplexer. Cases of batches
         without undefined nibbles must distinguish all other neighbours.
@@ -174,7 +174,7 @@ class _Choice:
 
 
 def _described(file: Replayable, seed: int, candidates: int) -> Pack:
-    """Return the conformance pack of a register file, after comparison of its D with the results of wrong models.
+    """Return the conformance pack with the test cases in `file`, after comparison of the file's D with wrong models.
 
     Raise an `Error` if the file cannot be computed; if its D is not the result of the right model; or if it uses a
     placement or negation that packs do not have.
@@ -262,7 +262,7 @@ class Judgement:
     first: Mismatch | None  #: First output that differs from D; None if all are equal
     beside: int  #: Number of tensor memory words outside D in which the model under test and the right model differ
     explained_by: tuple[str, ...]  #: Neighbours (wrong models) that reproduce all outputs; empty if all outputs equal D
-    #: Neighbour (wrong model) that reproduces the most outputs. Empty if the right model reproduces at least as many.
+    #: Neighbour (wrong model) that gives the most of the results under test. Empty if the right model gives as many.
     nearest: str
     #: Number of outputs that the model `nearest` reproduces or, if `nearest` is empty, that the right model reproduces
     explained: int

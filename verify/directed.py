@@ -23,7 +23,7 @@ Codes = NDArray[np.int64]
 
 
 class Draft:
-    """Element codes of directed tiles, to be filled by a recipe. Initially, codes are zero and block scales are one."""
+    """Element codes of tiles that a recipe (function) fills with chosen values; initially, codes are 0, scales 1."""
 
     def __init__(self, instruction: Instruction, tiles: int, rng: np.random.Generator) -> None:
         i = instruction
@@ -93,7 +93,7 @@ class Draft:
         self.c[:] = power_code(fmt, clipped, fractions, self.signs(*self.c.shape))
 
     def matrices(self) -> MatrixOperands:
-        """Return the tiles as matrices; container bits that do not belong to a code are random."""
+        """Return the tiles as matrices; unused bits beside a code in its byte or word are random."""
         i = self.instruction
         scaled, dtype = i.scale_format is not None, CONTAINERS[i.container_bits]
         return MatrixOperands(
@@ -112,7 +112,7 @@ def exponents_of(fmt: Format) -> tuple[int, int]:
 
 
 def factor_exponents(instruction: Instruction, products: Codes, b: Codes) -> tuple[Codes, Codes]:
-    """Return exponents of A and B whose sums are nearest to the exponents `products`; prefer exponents `b` for B."""
+    """Split the exponents `products` into those of A and B, within the formats' ranges; those of B are near `b`."""
     range_a, range_b = exponents_of(instruction.a), exponents_of(instruction.b)
     a = np.clip(products - np.clip(b, *range_b), *range_a)
     return a, np.clip(products - a, *range_b)
@@ -349,7 +349,7 @@ def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> 
 
 
 def directed_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return directed tiles of any instruction as matrices. A recipe, drawn at random for each tile, fills the tile.
+    """Return tiles of any instruction as matrices; each is filled by a recipe (function), which is chosen at random.
 
     The module describes the recipes. With a hundred `cases`, each recipe is used about ten times. The first tile also
     has the dot products of :mod:`sptc.sim.benches.directed` that the instruction can compute: the first in row 0 and

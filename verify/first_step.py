@@ -42,7 +42,7 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
 
 
 def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters: Numerics) -> _Tail:
-    """Return a function that computes the steps after the step `index`: from accumulator codes to codes of the result.
+    """Return a function that computes the steps (cycles) after step `index`: from accumulator codes to result codes.
 
     The operands of step `index` and of all earlier steps are set to zero: a product of zeros takes no part in a sum,
     and a step of such products leaves the accumulator unchanged.
@@ -66,7 +66,7 @@ def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters:
 
 
 def _reaches(tail: _Tail, d: int, bits: int) -> bool:
-    """Return whether the remaining steps (the function `tail`) give the final code `d` for any accumulator code."""
+    """Return whether the last steps (cycles), computed by `tail`, give the result `d` for any accumulator code."""
     sign = 1 << bits - 1
     infinity = 0x7F800000 if bits == 32 else 0x7C00
 

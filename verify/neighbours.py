@@ -65,7 +65,7 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
 
 
 def _integer_neighbours(right: Model) -> Iterator[Model]:
-    """Yield wrong integer models: wrong overflow of sums, or other float parameters (F, L, e_zero) without effect."""
+    """Yield integer models with wrong overflow of sums; and with other F, L and e_zero, which affect only floats."""
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
     yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))
@@ -203,7 +203,7 @@ def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
 
 
 def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return the reason why two step lengths give equal results (all products fit into one step), or empty text."""
+    """Return why two numbers of products per step give equal results (all fit into one step), or empty text."""
     # If fp8 is emulated, even and odd pairs of elements have separate sums, each of half of the stored elements.
     kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
     if min(one.step, other.step) < kept:

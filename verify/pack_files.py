@@ -43,7 +43,7 @@ def every_subject(arch: str) -> Iterator[Subject]:
         for i in instructions_of(opcode):
             form = replace(i, n=0)
             if target.has(i) and form not in seen:
-                with suppress(OperandError):  # skip forms whose operand placement no public source states
+                with suppress(OperandError):  # skip instructions of unknown operand placement
                     arrangement(opcode, i)
                     seen.add(form)
                     yield Subject(i, opcode)
@@ -68,7 +68,7 @@ def require_placed(subject: Subject, arch: str) -> str:
 def file_of(
     subject: Subject, arch: str, operands: Given, rng: np.random.Generator, sparsity_selector: int
 ) -> RegisterFile | TensorMemoryFile:
-    """Return a register file with the given operands, without D and with metadata policy ``silicon``.
+    """Return the given operands as a register file (``.npz``), without D and with metadata policy ``silicon``.
 
     `rng` draws the same properties as for :func:`~sptc.verify.stimulus.matrices_file`. Raise an `OperandError` if no
     public source states where all operands are stored.
@@ -85,7 +85,7 @@ def file_of(
 
 
 def given_of(file: Replayable) -> Given:
-    """Return the operands of a register file as matrices; the operands must be placed as :func:`file_of` places them.
+    """Return the operands of a register file (``.npz``) as matrices; their placement must be that of :func:`file_of`.
 
     Raise a `FileError` if ``tcgen05`` operands have other addresses than :func:`file_of` uses, if descriptors of
     ``wgmma`` differ between cases, or if ``wgmma`` negates operands or does not add the old D.

@@ -121,7 +121,7 @@ def _digest(arrays: Iterable[NDArray[Any]]) -> str:
 
 
 def _launch(file: Replayable, name: str) -> tuple[dict[str, Any], str, dict[str, NDArray[Any]]]:
-    """Return launch parameters, kernel text and memory contents with which a GPU computes D of a register file."""
+    """Return launch parameters, kernel text and memory contents with which a GPU multiplies the operands in `file`."""
     if isinstance(file, TensorMemoryFile):
         return _tensor_launch(file, name)
     assert isinstance(file, RegisterFile)
@@ -259,7 +259,7 @@ def _judged(path: Path, row: Row, entry: dict[str, Any], pack: Pack, name: str) 
 
 
 def rules_decided(judged: Sequence[RowJudgement]) -> dict[str, dict[str, int]]:
-    """Return the evidence of GPU results for each unconfirmed numerics rule that the judged rows (instructions) test.
+    """Return, for each unconfirmed rule of the numerics, how many judged rows (instructions) support or contradict it.
 
     The evidence is the number of rows that agree with the modelled rule, with the alternative rule, and with neither.
     """

@@ -113,7 +113,7 @@ class RegisterFile(Replayable):
 
     @property
     def shared_maps(self) -> dict[str, SharedMap]:
-        """Placement in shared memory of each operand that has a descriptor, by operand name, for the first case."""
+        """Placement in shared memory of each operand that has a descriptor, by operand name, for the first tile."""
         maps = {}
         for name, descriptors, transposed in zip(
             "ab", (self.a_descriptor, self.b_descriptor), self.imm_trans, strict=True
@@ -178,7 +178,7 @@ class RegisterFile(Replayable):
         return from_registers(result, accumulator_fragment(self.instruction))
 
     def contents(self) -> dict[str, Any]:
-        """Return all arrays, by key, that an ``.npz`` archive of this register file contains."""
+        """Return all arrays, by key, to store this register file (operands and results) as an ``.npz`` archive."""
         contents: dict[str, Any] = {
             "instruction": str(self.instruction),
             "selector": self.sparsity_selector,
@@ -202,7 +202,7 @@ _KEYS = {"A": "a", "B": "b", "C": "c", "D": "d", "E": "e", "scale_a": "scale_a",
 
 
 def read(path: str | Path) -> Replayable:
-    """Read a register file of any instruction.
+    """Read a register file (``.npz`` file of operands and, if known, results) of any instruction.
 
     Raise a `FileError` if the file is unreadable or truncated, or a key is missing; and an `InstructionError` if the
     instruction does not parse.

@@ -21,9 +21,9 @@ __all__ = ["Mismatch", "Outcome", "as_number", "compare", "flags_and_rules", "re
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A difference between computed and expected value: of an output, of a word outside D, or of a metadata flag."""
+    """A difference between computed and expected value: of an output, of memory outside D, or of a metadata flag."""
 
-    #: Position of the difference: case, row and column of an output; case, lane and column of a word outside D.
+    #: Position: tile, row and column of an output; or tile, lane and column of a word of tensor memory outside D.
     case: int
     row: int
     column: int
@@ -33,13 +33,13 @@ class Mismatch:
     #: Reference from which the computed code differs: the ``"recorded"`` D; the ``"golden model"``; ``"before the
     #: instruction"``, for a changed word outside D; or the ``"metadata rule"``, for a flag.
     reference: str
-    cta: int | None = None  #: Index of the CTA with the differing word outside D; None for an output
-    is_flag: bool = False  #: Whether the difference is in a flag of undefined metadata; `column` is then the chunk
+    cta: int | None = None  #: Index of the CTA whose tensor memory differs outside D; None for an output
+    is_flag: bool = False  #: Whether a flag of undefined metadata differs; `column` is then the index of its chunk
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of the replay of one register file or of one set of recorded dot products."""
+    """Result of replaying one register file (``.npz`` of operands and results) or one set of recorded dot products."""
 
     path: Path
     name: str  #: Name of the instruction

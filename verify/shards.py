@@ -56,19 +56,19 @@ __all__ = [
 
 #: Default back end to compare with the golden model.
 DEFAULT_BACKEND = "rtl"
-#: Default number of tiles per shard. With this number, scheduling costs little, and a shard takes less than a second.
+#: Default number of tiles that form one shard. With it, scheduling costs little, and a shard takes less than a second.
 DEFAULT_TILES = 256
 _DIRECTED = "directed"
 #: Distribution of terms near zero, for recordings on a GPU (``sptc gpu record --least``), but not for campaigns.
 LEAST = "least"
 _MATRICES = {_DIRECTED: directed_matrices, LEAST: least_matrices}
-#: Number of directed steps (inputs of a dot-product unit) that a shard runs in addition if coverage is sampled.
+#: Number of inputs of a dot-product unit that are tested in addition to tiles of operands if coverage is sampled.
 _DIRECTED_STEPS = 1024
-#: Lock of the compiled model of the unit, which only one thread may use at once; a cluster worker may have several
-#: threads.
+#: Lock of the compiled model of the dot-product unit, which only one thread may use at once; a worker process of a
+#: Dask cluster may have several threads.
 _ENGINE = threading.RLock()
 
-#: For each coverage group, bins that a shard hit: indices of the bins in the flattened group, and their hit counts.
+#: Coverage of a shard (group of tiles): for each group of bins, flat indices of bins that were hit, and hit counts.
 Hits = dict[tuple[str, str], tuple[NDArray[np.intp], NDArray[np.int64]]]
 
 
@@ -85,18 +85,18 @@ class Shard:
     #: `sptc.sim.benches.random_operands.distributions`.
     distribution: str
     any_nibble: bool  #: Whether metadata may have any of the sixteen nibbles, not only legal nibbles
-    tiles: int  #: Number of tiles that the shard compares
+    tiles: int  #: Number of tiles (operands of one instruction each) to compare
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
     opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05.mma``
 
     @property
     def subject(self) -> Subject:
-        """Instruction of the shard, with its opcode if it is a ``tcgen05`` instruction."""
+        """Instruction that this shard (group of tiles) tests, with its opcode if it is a ``tcgen05`` instruction."""
         return Subject(self.instruction, self.opcode)
 
     @property
     def preset(self) -> str:
-        """Name of the datapath preset that computes the shard."""
+        """Name of the datapath preset that computes the tiles."""
         return PRESET_OF_ARCHITECTURE[self.arch]
 
     @property
@@ -106,7 +106,7 @@ class Shard:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs of the shard that are compared."""
+        """Number of outputs that the shard compares: all elements of D of its tiles."""
         return self.tiles * self.instruction.m * self.instruction.n
 
 
@@ -146,7 +146,7 @@ class _Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Endless sequence of all shards of a campaign.
+    """Endless sequence of shards (groups of tiles that are compared together), which make up a campaign.
 
     Raise an `InstructionError` if an instruction does not parse or is not tested; if an architecture has none of the
     instructions; or if the back ends execute none of them.
@@ -190,7 +190,7 @@ class Plan:
         return [Subject(i) for i in every_instruction() if i.family == "mma" or i.n == 8 or self.every_n]
 
     def _executes(self, subject: Subject, arch: str) -> bool:
-        """Return whether every back end of the plan executes an instruction of an architecture."""
+        """Return whether every back end to be tested executes an instruction of an architecture."""
         tops = tops_of(subject.instruction, arch)
         if not all(name in tops for name in self.backends if name in TOP_LEVEL):
             return False
@@ -218,7 +218,7 @@ class Plan:
 
     @property
     def lap(self) -> int:
-        """Number of consecutive shards that test each instruction on each datapath with each operand distribution."""
+        """Number of shards (groups of tiles) that test each instruction on each datapath with each distribution."""
         return len(self._places) * max(place.visits for place in self._places)
 
     @property
@@ -227,7 +227,7 @@ class Plan:
         return list({place.preset: place.instructions[0][1][0] for place in self._places}.values())
 
     def shard(self, index: int) -> Shard:
-        """Return the shard with a given index, from 0 on."""
+        """Return a shard (group of tiles of one instruction) of the campaign by its index, from 0 on."""
         rotation, number = divmod(index, len(self._places))
         place = self._places[number]
         lap, visit = divmod(rotation, place.visits)
@@ -249,12 +249,12 @@ class Plan:
         )
 
     def shards(self) -> Iterator[Shard]:
-        """Yield all shards of the campaign, from index 0 on."""
+        """Yield all shards (groups of tiles) of the campaign, from index 0 on."""
         return map(self.shard, count())
 
 
 def draw(shard: Shard) -> Replayable:
-    """Draw the operands of a shard as a register file, or as memory images of a ``tcgen05.mma``."""
+    """Draw the operands of a shard (group of tiles): contents of registers or, for ``tcgen05.mma``, of memories."""
     rng = np.random.default_rng([shard.seed, shard.index])
     i = shard.instruction
     sparsity_selector = int(rng.integers(i.sparsity_selectors))
@@ -296,7 +296,7 @@ def both(file: Replayable, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tupl
 
 @lru_cache(maxsize=16)
 def _sampler(preset: str) -> StepCoverage:
-    """Return the coverage sampler of this process for a datapath; its hits are cleared after each shard."""
+    """Return the coverage sampler of this process for a datapath; cleared after each shard (group of tiles)."""
     return StepCoverage(PRESETS[preset])
 
 
@@ -307,7 +307,7 @@ def empty_coverage(preset: str) -> Coverage:
 
 
 def run_shard(shard: Shard, sample: bool) -> ShardResult:
-    """Compute a shard on hardware and golden model, compare results, and sample coverage on request.
+    """Compute the tiles of a shard on hardware and golden model, compare results, and sample coverage on request.
 
     If coverage is sampled, the hardware also runs directed steps that occur in no instruction. A wrong result of such a
     step hits a bin that is declared unreachable.
@@ -332,6 +332,6 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
 
 
 def steps_beside(shard: Shard) -> NDArray[np.uint32]:
-    """Return the directed steps that a shard runs in addition if coverage is sampled, shape (count, words)."""
+    """Return inputs of a dot-product unit, to test in addition to tiles of operands, shape (count, words)."""
     rng = np.random.default_rng([shard.seed, shard.index, _DIRECTED_STEPS])
     return directed_steps(PRESETS[shard.preset], rng, _DIRECTED_STEPS)

@@ -16,7 +16,7 @@ from .shards import Shard, both, draw
 __all__ = ["Reproducer", "atoms", "reproduce", "shrink"]
 
 _WORD_BITS = 32
-#: Maximum number of passes over all parts of the operands: when a part is cleared, another part can become
+#: Maximum number of passes over all parts of the operands: when a part is set to zero, another part can become
 #: unnecessary. A third pass rarely helps.
 _PASSES = 3
 
@@ -35,8 +35,8 @@ class Reproducer:
 class Atoms:
     """Parts of an operand, such as its elements, that can be set to zero one by one."""
 
-    name: str  #: Name of the field of the register file that holds the operand
-    words: NDArray[np.intp]  #: Index of the 32-bit word that contains each operand part, shape (count,)
+    name: str  #: Name of the field of :class:`RegisterFile` that holds the operand
+    words: NDArray[np.intp]  #: Index of the 32-bit word that contains each element or other part, shape (count,)
     #: Bit mask of each operand part in its word, and value of these bits when the part is cleared, shape (count,).
     masks: NDArray[np.uint32]
     values: NDArray[np.uint32]
@@ -45,11 +45,11 @@ class Atoms:
         return len(self.words)
 
     def take(self, which: slice | NDArray[np.bool_]) -> "Atoms":
-        """Return a selection of the operand parts, given as a slice or a mask."""
+        """Return those operand parts that `which`, a Python slice or a mask, selects."""
         return Atoms(self.name, self.words[which], self.masks[which], self.values[which])
 
     def cleared(self, file: RegisterFile) -> RegisterFile:
-        """Return a copy of a register file in which the operand parts of this object are cleared in every case."""
+        """Return a copy of `file` in which these operand parts are zero, or else neutral, in every tile."""
         array = getattr(file, self.name).copy()
         keep, put = np.zeros((2, array[0].size), np.uint32)
         np.bitwise_or.at(keep, self.words, self.masks)
@@ -82,7 +82,7 @@ def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
     yield from (operand.take(needed) for operand, needed in parts)
 
 
-#: Operand parts, such as elements: field of the register file, word index and lowest bit of each part, width of a part
+#: Operand parts, such as elements: name of the operand, word index and lowest bit of each part, width of a part
 #: in bits, value of a cleared part, and mask of the parts that affect the output.
 _Part = tuple[str, NDArray[np.intp], NDArray[np.intp], int, int, NDArray[np.bool_]]
 
@@ -122,7 +122,7 @@ def _mismatch(file: Replayable, backends: Sequence[str]) -> Mismatch | None:
 
 
 def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool]) -> RegisterFile:
-    """Clear all operand parts that a mismatch does not need, first the parts that do not affect the output.
+    """Set to zero all operand elements that a mismatch does not need, first those that do not affect the output.
 
     `fails` returns whether a register file still shows the mismatch.
     """
@@ -148,7 +148,7 @@ def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterF
 
 
 def reproduce(shard: Shard) -> Reproducer | None:
-    """Compute a shard again and reduce its first mismatch to few operands; None if hardware and golden model agree."""
+    """Compute a shard's tiles again, and reduce the first mismatch to few operands; None if there is no mismatch."""
     file, backends = draw(shard), shard.backends
     mismatch = _mismatch(file, backends)
     if mismatch is None:

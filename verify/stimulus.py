@@ -90,7 +90,7 @@ def random_register_file(
     any_nibble: bool = False,
     spread: bool = False,
 ) -> RegisterFile:
-    """Return a register file of random tiles of an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
+    """Return random tiles of an ``mma`` or ``wgmma`` as a register file (``.npz``), with metadata policy ``silicon``.
 
     Parameters are those of :func:`~sptc.sim.benches.random_operands.random_operands`; `spread` is that of
     :func:`~sptc.operands.images.random_image`, which places the operands of ``wgmma``.
@@ -114,7 +114,7 @@ def matrices_file(
     *,
     sparsity_selector: int = 0,
 ) -> RegisterFile:
-    """Return a register file with the given matrices for an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
+    """Return the matrices of an ``mma`` or ``wgmma`` as a register file (``.npz``), with metadata policy ``silicon``.
 
     `rng` draws the unused bits of metadata and scale registers, byte and thread ids, and for ``wgmma`` the location of
     A, the placement in shared memory, imm-scale and scale-d.
@@ -127,7 +127,7 @@ def matrices_file(
 
 
 def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
-    """Return a register file with other matrices in the memory layout of `file`, a result of :func:`matrices_file`.
+    """Return a register file (``.npz``) with other matrices in the layout of `file`, a result of :func:`matrices_file`.
 
     The new file has the selector, ids, descriptors and immediates of `file`, and no D. `rng` draws all bits outside the
     matrices.
@@ -149,7 +149,7 @@ def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Ge
 
 
 def _case_descriptors(descriptors: dict[str, int], cases: int) -> dict[str, Any]:
-    """Return the descriptors of A and B for every case; keys are names of register-file fields."""
+    """Return the descriptors of A and B for every tile; keys are names of fields of :class:`RegisterFile`."""
     return {f"{name}_descriptor": np.full(cases, value, np.uint64) for name, value in descriptors.items()}
 
 
@@ -173,7 +173,7 @@ def _mma_registers(instruction: Instruction, matrices: MatrixOperands) -> dict[s
 def _packed_scales(
     instruction: Instruction, matrices: MatrixOperands, rng: np.random.Generator, ids: tuple[int, ...] | None = None
 ) -> dict[str, Any]:
-    """Return block scales as fields of a register file; byte ids and thread ids are random unless `ids` is given."""
+    """Return block scales as fields of :class:`RegisterFile`; byte and thread ids are random unless `ids` is given."""
     if instruction.scale_size is None:
         return {}
     fields: dict[str, Any] = {"scale_ids": ()}
@@ -204,7 +204,7 @@ def _wgmma_file(
     rng: np.random.Generator,
     spread: bool = False,
 ) -> RegisterFile:
-    """Return a register file for ``wgmma``; `rng` draws the location of A, the placement, imm-scale and scale-d."""
+    """Return a register file (``.npz``) for ``wgmma``; `rng` draws location of A, placement, imm-scale and scale-d."""
     in_registers = bool(rng.integers(2))
     operands = ({} if in_registers else {"a": matrices.a}) | {"b": matrices.b.swapaxes(1, 2)}
     b, layout = random_image(instruction, operands, rng, spread=spread)
@@ -285,7 +285,7 @@ def _with_metadata(i: Instruction, matrices: MatrixOperands, nibbles: str, rng: 
         assert i.granularity
         empty = rng.random(drawn.shape) < _EMPTY_CHUNKS
         drawn[empty] = 0
-        # Set only the magnitude to zero: keep the sign bit and the unused bits of the container.
+        # Set only the magnitude to zero: keep the sign bit and the unused bits of the byte or word.
         magnitude = (1 << i.a.bits - (0 if i.a.is_integer else 1)) - 1
         zeros = matrices.a & ~matrices.a.dtype.type(magnitude << i.low_bit(i.a))
         is_zero = empty.repeat(i.granularity.stored, axis=-1)

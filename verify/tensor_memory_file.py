@@ -138,7 +138,7 @@ class TensorMemoryFile(Replayable):
         return accumulator_map(self._layout, self.instruction.n, self.instruction.d.bits, self.addresses["d"])
 
     def contents(self) -> dict[str, Any]:
-        """Return all arrays, by key, that an ``.npz`` archive of this register file contains."""
+        """Return all arrays, by key, to store this file of operands and results as an ``.npz`` archive."""
         images = {key: getattr(self, attribute) for key, (attribute, _, _) in _IMAGES.items()}
         axis = self.opcode.cta_group - 1
         masks = {_MASKS: self.disable_output_lane, _COLUMN_MASK: self.zero_column_mask}
@@ -156,7 +156,7 @@ class TensorMemoryFile(Replayable):
 
 
 def interpret(archive: Archive) -> TensorMemoryFile:
-    """Return the register file in an archive of a ``tcgen05.mma``; raise the same errors as for any register file."""
+    """Return a ``tcgen05.mma``, with operands and results, from an ``.npz`` archive; raise an error if invalid."""
     opcode = parse_opcode(archive.string("instruction", ""))
     addresses = [*_ADDRESSES, *(("e",) if opcode.sparse else ()), *(_SCALES if opcode.scale_size else ())]
     archive.require(["idesc", "smem", "tmem", *addresses])

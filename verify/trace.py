@@ -61,7 +61,7 @@ class Term:
 
     elements: tuple[int, ...]  #: Indices of the stored elements of A in this term; empty for the accumulator
     value: float | int  #: Value of the term, including block scales
-    exponent: int | None  #: Exponent of the term before normalisation; None if the term cannot set `e_max`
+    exponent: int | None  #: Exponent of the term before normalisation; None if it is left out of `e_max`
     #: Number of bits by which alignment shifts the term right, at most F + 2: a shift of F + 2 removes all bits of a
     #: product. None if the term has no exponent.
     shift: int | None
@@ -95,8 +95,8 @@ class OutputTrace:
     arch: str  #: Architecture whose numerics apply
     model: str  #: Source of the trace: ``golden model`` or ``hardware``
     steps: tuple[Step, ...]
-    added: int | None  #: Code of C if C is added separately after the steps (emulated fp8 and 4-bit integers)
-    d: int  #: Code of the output after all steps
+    added: int | None  #: Code of C if C is added after all products (emulated fp8 and 4-bit integers)
+    d: int  #: Code of the output (element of D)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def integer_step(products: tuple[Product, ...], c: int, total: int, d: int, i: I
 
 
 def special_term(elements: tuple[int, ...]) -> Term:
-    """Return a term without value, exponent and alignment, for a step whose result NaN or Inf decides."""
+    """Return a term without value, exponent and alignment, for a step in which a NaN or Inf decides the result."""
     return Term(elements=elements, value=float("nan"), exponent=None, shift=None, kept=None, cut=None)
 
 
@@ -285,9 +285,9 @@ def _tables(
 def _rows(
     trace: OutputTrace, step: Step, other: Step | None, place: tuple[str | int, ...]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the table rows of a step: products with their alignment, then groups, then the accumulator."""
+    """Yield the table rows of a step: aligned products, then sums of groups of products, then the accumulator."""
     yield (*_HEADER, "hardware" if other else "")
-    is_single = len(step.terms) == len(step.products) + 1  # without groups, each product is a term of its own
+    is_single = len(step.terms) == len(step.products) + 1  # each product is aligned alone, not in groups
     products = zip_longest(step.products, other.products if other else ())
     terms = list(zip_longest(step.terms, other.terms if other else ()))
     for number, (product, other_product) in enumerate(products):

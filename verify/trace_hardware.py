@@ -68,7 +68,7 @@ def hardware_traces(
 
 
 def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices in `i` of the stored elements of A and rows of B that the hardware instruction `part` uses."""
+    """Return the indices, in `i`, of the stored elements of A and the rows of B that instruction `part` multiplies."""
     elements, rows = np.arange(i.stored_k), np.arange(i.k)
     if part is i:
         return elements, rows
@@ -94,7 +94,7 @@ class _View:
     instruction: Instruction
     part: Instruction
     signals: Signals
-    #: For each stored element of A, and each row of B, of the hardware instruction: index in the traced instruction.
+    #: Indices, in the traced instruction, of the stored elements of A and the rows of B of the hardware instruction.
     elements: NDArray[np.intp]
     rows: NDArray[np.intp]
     first: int  #: Index, in the hardware instruction, of the first stored element of A in this step
@@ -111,7 +111,7 @@ class _View:
             flags = [("unit.multiply", f"o__{name}") for name in ("nan", "positive_inf", "negative_inf")]
             flags += [(f"unit.align.group{g}", "nan") for g in range(self._groups)]
             self._special = any(signals.unsigned(*flag) for flag in flags)
-            # Exponents are defined only in steps of floats.
+            # For integers, the signals of exponents have no meaning.
             self._biases = part.a.bias + part.b.bias
             self._offset = signals.signed("unit.multiply", "offset")
             place = ("unit.align", "e_max") if self._widths.scaled_groups else ("unit.multiply", "o__e_max")
@@ -141,13 +141,13 @@ class _View:
         return slot * self.part.container_bits // 8
 
     def _lane(self, byte: int) -> tuple[int, int]:
-        """Return the decoder lane and the stored unit (0 or 1) of the chunk to which a stored byte of A belongs."""
+        """Return the index of the metadata decoder for a stored byte of A, and which half of the decoder's A has it."""
         unit = 2 if self.part.wide else 1
         chunk, kept = byte // (2 * unit), byte // unit % 2
         return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept
 
     def _element(self, slot: int) -> int:
-        """Return the index of the stored element of A that a slot multiplies after the decoder swapped stored units."""
+        """Return the index of the stored element of A that a multiplier gets; the decoder may swap neighbours."""
         byte = self._byte(slot)
         lane, kept = self._lane(byte)
         if self.config.mux == "mux3" and self.signals.unsigned(f"decode.metadata{lane}", "swap"):
@@ -171,7 +171,7 @@ class _View:
 
     def _selected(self, slot: int) -> str:
         bits, byte = self.part.container_bits, self._byte(slot)
-        before = self.first * (2 if self.part.sparse else 1) * bits // 8  # number of bytes of B in all earlier steps
+        before = self.first * (2 if self.part.sparse else 1) * bits // 8  # bytes of B in all earlier steps (cycles)
         if bits == 32:
             sources = (self._source(byte), self._source(byte + 2))
             return selected_halves(*(None if source is None else (source + before) // 2 for source in sources))

@@ -1,4 +1,4 @@
-"""Trace of one output of a register file by the golden model and, on request, by the hardware.
+"""Trace of one output of a register file (``.npz``) by the golden model and, on request, by the hardware.
 
 A trace is printed as tables, or drawn as a picture: the bits of every term over one axis of bit positions.
 """
@@ -55,8 +55,8 @@ class TracedOutput:
     column: int
     golden: OutputTrace  #: Trace of the golden model
     hardware: OutputTrace | None  #: Trace of the hardware; None if not requested
-    file: FileResult | None = None  #: Result in the register file; None if the file has no D
-    #: Noun for the number `case` in the title: "case" for a case of a file, "instruction" for an instruction along K.
+    file: FileResult | None = None  #: Recorded result; None if the register file (``.npz``) has no D
+    #: What `case` counts, for the title: ``case`` for tiles of a file, ``instruction`` for instructions along K.
     counted: str = "case"
     #: Numerics parameters of the golden model, if they differ from those of the architecture.
     numerics: Numerics | None = None
@@ -151,7 +151,7 @@ def trace(
     hardware: bool = True,
     numerics: Numerics | None = None,
 ) -> TracedOutput:
-    """Trace one output of a register file with the golden model and, on request, with the hardware.
+    """Trace one output of a register file (``.npz``) with the golden model and, on request, with the hardware.
 
     If the file has D, the recorded value of the output is compared with that of the golden model.
 
@@ -246,7 +246,7 @@ def trace_chain(
 
 
 def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
-    """Return the operands of one output of a register file that has a single case."""
+    """Return the operands of one output of a register file (``.npz``) with a single tile."""
     recorder = Recorder(backend("golden"))
     file.run(recorder)
     if len(recorder.operands) != 1:
@@ -270,10 +270,10 @@ _KEPT, _CUT, _SUM, _ROUNDED = "#cfe2f3", "#eeeeee", "#d9ead3", "#fff2cc"
 class _Row:
     """A row of a trace picture: a number drawn as bits, with text on both sides."""
 
-    label: str  #: Text to the left of the bits of the number
-    value: Fraction  #: Drawn number, in units of the lowest bit that alignment keeps
+    label: str  #: Text that is drawn to the left of the bits
+    value: Fraction  #: Number whose bits are drawn, in units of the lowest bit that alignment keeps
     colour: str  #: Background colour of the bits that alignment does not truncate
-    note: str  #: Text to the right of the bits of the number
+    note: str  #: Text that is drawn to the right of the bits
 
 
 def _heading(trace: OutputTrace, number: int, step: Step) -> str:
@@ -284,7 +284,7 @@ def _heading(trace: OutputTrace, number: int, step: Step) -> str:
 
 
 def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:
-    """Yield the rows of a step's picture, in units of the lowest bit that alignment keeps (1 for integers)."""
+    """Yield the rows of the picture of one sum, in units of the lowest bit that alignment keeps (1 for integers)."""
     if step.total is None:
         return
     unit = Fraction(2) ** ((step.e_max or 0) - (step.alignment_bits or 0))
@@ -305,7 +305,7 @@ def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:
 
 
 def _span(step: Step, rows: list[_Row]) -> tuple[int, int]:
-    """Return the range of bits in a step's picture: one above the highest bit of all rows, and the lowest bit."""
+    """Return the range of bits in the picture of one sum: one above the highest bit of all rows, and the lowest."""
     high = max([int(abs(row.value)).bit_length() for row in rows], default=1) + 1
     below = max([_lowest(row.value) for row in rows], default=0) if step.e_max is not None else 0
     return high, -min(below, _BELOW)

@@ -43,7 +43,7 @@ FORMATS = ("npz", "hex", "json", "svh")
 LEVELS = ("registers", "warp", "row", "unit")
 #: Back ends that can compute the expected results.
 BACKENDS = ("golden", "native")
-#: For each level with a top module, and for each table of vectors (by name), the port to which the table belongs.
+#: For each top module, and for each table of test vectors (by name), the port to which the vectors belong.
 _PORTS = {
     "warp": {"operands": "i__payload", "result": "o__payload"},
     "row": {"step": "step", "result": "result"},
@@ -51,7 +51,7 @@ _PORTS = {
 }
 #: Operands and result in the instruction's order. Key: name of the table of vectors. Value: field of RegisterFile.
 _OPERANDS = {"A": "a", "B": "b", "C": "c", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b", "D": "d"}
-#: Names of the tables that hold results; ``shifted_A`` is A after an instruction with ``.ashift``.
+#: Names of the tables of test vectors that hold results; ``shifted_A`` is A after an instruction with ``.ashift``.
 _RESULTS = ("D", "shifted_A")
 _WORD = 32
 
@@ -68,7 +68,7 @@ class Table:
     name: str
     expected: bool  #: Whether the vectors are expected results, not inputs
     bits: int  #: Width of each vector in bits
-    shape: tuple[int, ...]  #: Number of vectors along each axis
+    shape: tuple[int, ...]  #: Number of test vectors along each axis
     axes: tuple[str, ...]
     meaning: tuple[str, ...]  #: Text lines that describe the bits of a vector
     port: str = ""  #: Port of the emitted module; empty at level ``registers``
@@ -80,7 +80,7 @@ class Table:
 
     @property
     def count(self) -> int:
-        """Number of vectors in the table."""
+        """Number of test vectors in the table."""
         return math.prod(self.shape)
 
 
@@ -90,14 +90,14 @@ class Vectors:
 
     tables: tuple[Table, ...]
     immediates: dict[str, Any]  #: Properties of the instruction besides operands, such as the sparsity selector
-    #: Function from a block's index to the block's register file (file on disk). None except at level ``registers``.
+    #: Function from the index of a block of tiles to its register file (``.npz``); None except at level ``registers``.
     file: Callable[[int], File] | None
-    #: Function from a block's index to the block's vectors: for each table (by name), shape (vectors, words).
+    #: Function from the index of a block of tiles to its test vectors: by table name, arrays (vectors, words).
     block: Callable[[int], Arrays]
     blocks: int
 
 
-#: First: maximum number of outputs or tensor memory words in a block of tiles. Second: tensor memory words of a CTA.
+#: First: maximum number of outputs or tensor memory words that are computed at once. Second: such words in a CTA.
 _AT_ONCE = 1 << 20
 _TENSOR_MEMORY_WORDS = 1 << 16
 
@@ -109,10 +109,10 @@ class VectorRequest:
     instruction: str  #: PTX name of the instruction; for ``tcgen05``, opcode and then shape and types in parentheses
     arch: str  #: Architecture that executes the instruction
     tiles: int  #: Number of tiles, at least one, each with the operands of one instruction
-    seed: int = 0  #: Seed of the random numbers; equal requests give equal bytes
+    seed: int = 0  #: Seed of the random numbers; equal seed and options give equal files
     format: str = "npz"  #: File format: ``npz``, ``hex``, ``json`` or ``svh``
-    #: Interface of the vectors. ``registers``: registers and memory; ``warp``: streams of the emitted warp; ``row`` or
-    #: ``unit``: ports of the emitted row or unit.
+    #: Content of the vectors. ``registers``: registers and memory; ``warp``, ``row`` or ``unit``: inputs and outputs of
+    #: the Verilog top module of this name.
     level: str = "registers"
     config: CoreConfig | None = None  #: Datapath of levels ``warp``, ``row`` and ``unit``; None at level ``registers``
     #: Operand distribution, from :func:`~sptc.sim.benches.random_operands.distributions`; None: tiles use all in turn.
@@ -123,7 +123,7 @@ class VectorRequest:
     #: Back end that computes the results of level ``registers``: ``golden``, or ``native``, which computes the same
     #: bits several times faster. The other levels use the golden model.
     backend: str = "golden"
-    #: Register file whose tiles the vectors of level ``registers`` hold; None for random tiles. The file must have the
+    #: Register file (``.npz``) with the tiles of level ``registers``; None for random tiles. The file must have the
     #: instruction, the architecture and the number of tiles of this request.
     file: File | None = None
     bench: bool = False  #: Whether to write the top module in Verilog, with a testbench; only in format ``hex``
@@ -177,7 +177,7 @@ class VectorRequest:
         return self._draw(1, 0, rng), rng
 
     def block(self, number: int) -> tuple[Given, np.random.Generator]:
-        """Return the random tiles of a block, and the random generator of other bits of the block's register file."""
+        """Return random tiles that are computed together, and the random generator of all bits outside the operands."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
         first = number * self._block_tiles
         return self._draw(min(self._block_tiles, self.tiles - first), first, rng), rng
@@ -189,7 +189,7 @@ class VectorRequest:
 
 
 def register_vectors(request: VectorRequest) -> Vectors:
-    """Return vectors of registers and memory for random tiles.
+    """Return test vectors that contain the registers and memory of random tiles.
 
     The seed of the request also determines the selector, the placement of operands, and all bits outside of operands.
     Raise an `OperandError` if no public source states where all operands are stored.
@@ -214,7 +214,7 @@ def register_vectors(request: VectorRequest) -> Vectors:
 
 
 def file_vectors(file: File, backend: str) -> Vectors:
-    """Return vectors from the tiles of a register file; a back end computes D, and the D of the file is not used."""
+    """Return test vectors of the tiles of a register file (``.npz``); a back end computes D; its own D is not used."""
     file = file.with_fields(d=file.run(backend))
     if isinstance(file, RegisterFile):
         file = replace(file, recorded="")  # `recorded` names the GPU that recorded D, but this D is computed
@@ -222,7 +222,7 @@ def file_vectors(file: File, backend: str) -> Vectors:
 
 
 def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: int) -> Vectors:
-    """Return vectors of all register files ``file(block)``; `sample` is a file with equal axes and immediates."""
+    """Return test vectors of all files ``file(block)``; `sample` is such a file, with equal axes and immediates."""
 
     def block(number: int) -> Arrays:
         return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}
@@ -235,7 +235,7 @@ def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: i
 
 
 def tables_of(file: File) -> dict[str, _Words]:
-    """Return the words of each operand and of the result of a register file, with axis names and a description.
+    """Return the words of each operand and the result in a register file (``.npz``), with axis names and descriptions.
 
     The words of an operand in tensor memory are the columns that contain the operand. Descriptors of ``wgmma`` are
     operands only if the tiles have different descriptors.
@@ -295,7 +295,7 @@ def _immediates(file: File) -> dict[str, Any]:
 
 
 def joined(files: list[File]) -> File:
-    """Concatenate the tiles of register files that are equal except for their arrays."""
+    """Concatenate the tiles of register files (``.npz``) that differ only in operands and results."""
     names = [name for name in files[0].case_fields if getattr(files[0], name) is not None]
     arrays: dict[str, Any] = {name: np.concatenate([getattr(file, name) for file in files]) for name in names}
     return replace(files[0], **arrays)

@@ -1,4 +1,4 @@
-"""Vectors for the ports of a unit, row or warp, with results that the golden model computes."""
+"""Test vectors for the ports of top modules `unit`, `row` and `warp`, with results of the golden model."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,7 +31,7 @@ __all__ = ["datapath_numerics", "directed_steps", "numerics_text", "step_vectors
 _BITS = 32
 #: Bit mask of the field for the metadata rule in a control word, after the field has been shifted to bit 0.
 _RULE = 7
-#: Supported step lengths in bytes, at which metadata fills whole words and the golden model's sums are exact.
+#: Supported bytes of stored A per cycle, at which metadata fills whole words and the golden model's sums are exact.
 _STEP_BYTES = (16, 32)
 #: Number of alignment bits by which the F of a datapath may exceed the largest F of all architectures; up to this
 #: number, the golden model is exact.
@@ -108,7 +108,7 @@ def _step_parameters(parameters: Numerics) -> str:
 def step_vectors(
     config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands, top: str
 ) -> _Vectors:
-    """Return input vectors and result vectors of a ``unit`` or ``row`` for a batch of tiles, shape (vectors, words).
+    """Return inputs and results of the top module ``unit`` or ``row`` for a batch of tiles, shape (vectors, words).
 
     Vectors are ordered by tile, row, column and step. The result of a step is the accumulator of the next step of the
     same output. `parameters` is the result of :func:`datapath_numerics`.
@@ -127,18 +127,18 @@ def step_vectors(
         return _decoded(config, instruction, inputs), outputs
     rule = control_word(config, instruction, True) >> control_layout()["rule"].offset & _RULE
     flags = undefined_chunks(config, instruction, inputs[:, words.metadata], rule, True)
-    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # result word 1: overflow, then metadata flags
+    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # second word: overflow, then metadata flags
     return inputs, outputs
 
 
 def _results(
     config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield the result words of each step along K, without flags of undefined metadata."""
+    """Yield the results of each step (cycle) along K as words, without flags of undefined metadata."""
     count = step_count(config, instruction)
     scale_size = instruction.scale_size and max(1, instruction.scale_size // count)
     part = replace(instruction, k=instruction.k // count, scale_size=scale_size, satfinite=False)
-    # A block scale may apply to several steps: repeat it for each of these steps.
+    # A block scale may apply to several successive steps (cycles) along K: repeat the scale for each of them.
     repeats = (scale_size or 0) * count // (instruction.scale_size or 1)
     scale_a, scale_b = (
         None if scale is None else scale.repeat(repeats, axis=2) for scale in (matrices.scale_a, matrices.scale_b)
@@ -157,7 +157,7 @@ def _results(
 
 
 def _decoded(config: CoreConfig, instruction: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Convert inputs of a row to inputs of a unit: decode metadata, and swap elements of A for 3:1 multiplexers."""
+    """Convert inputs of module `row` to those of `unit`: decode metadata, swap elements of A for 3:1 multiplexers."""
     words = step_words(config)
     a, b, rest = steps[:, words.a], steps[:, words.b], steps[:, words.c.start :]
     if not config.sparse:
@@ -166,7 +166,7 @@ def _decoded(config: CoreConfig, instruction: Instruction, steps: NDArray[np.uin
     nibbles = split_nibbles(np.ascontiguousarray(steps[:, words.metadata]).view(np.uint8))[:, :lanes]
     name = instruction.rule.name if instruction.rule else "plain"
     places, delivered, swapped = routes(name, config.mux)
-    # One-hot multiplexer selects for both stored units of a chunk; 0 if the multiplexer cannot reach the selected unit.
+    # One-hot selects of the two multiplexers of a chunk; 0 if a multiplexer cannot reach the selected element of B.
     selects = (delivered << places << [0, UNITS_PER_CHUNK]).sum(axis=1).astype(np.uint8)[nibbles]
     if swapped.any():
         swaps = swapped[nibbles]
@@ -179,7 +179,7 @@ def _decoded(config: CoreConfig, instruction: Instruction, steps: NDArray[np.uin
 def warp_vectors(
     config: CoreConfig, parameters: Numerics, file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator
 ) -> _Vectors:
-    """Return the payloads of a warp's operand stream and of its result stream, each of shape (tiles, words).
+    """Return the payloads of the operand stream and the result stream of module `warp`, each of shape (tiles, words).
 
     `parameters` is the result of :func:`datapath_numerics`; `matrices` are in the registers of `file`. `rng` draws
     registers and fields that the instruction does not read.
@@ -201,7 +201,7 @@ def warp_vectors(
         "scale_size": (i.scale_size or 1).bit_length() - 1,
         **dict(zip(("byte_a", "thread_a", "byte_b", "thread_b"), ids, strict=True)),
     }
-    # The last word of the operand payload contains all fields that are not registers.
+    # The last word of the operand stream's payload contains all fields that are not registers, such as the selector.
     last = _BITS * (inputs.shape[1] - 1)
     inputs[:, -1] = sum(value << layout[name].offset - last for name, value in fields.items())
     outputs = np.zeros((cases, -(-result_layout.size // _BITS)), np.uint32)
@@ -221,12 +221,12 @@ def _warp_flags(instruction: Instruction, matrices: MatrixOperands) -> NDArray[n
     return flags.view("<u4")
 
 
-#: Number of consecutive random steps with the same control word.
+#: Number of successive random inputs of a unit that have the same control word (formats, rounding and rule).
 _RUN = 16
 
 
 def directed_steps(config: CoreConfig, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
-    """Return random steps for :meth:`sptc.sim.engine.engine.Engine.push` that use each operation of a datapath in turn.
+    """Return random unit inputs for :meth:`sptc.sim.engine.engine.Engine.push` that use a datapath's formats in turn.
 
     Operands, nibbles, scales and accumulators are random bits; B and nibbles have the order of a unit's inputs. Every
     metadata rule occurs with all formats, even with formats for which no instruction has this rule. Steps are dense
@@ -264,7 +264,7 @@ def _control(operation: Operation, rng: np.random.Generator) -> int:
 
 
 def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
-    """Return random metadata words in the order of a unit's inputs; all nibbles of a dense step are equal."""
+    """Return random metadata words in the order of a unit's inputs; for dense A, all nibbles are equal."""
     nibbles = rng.integers(0, 16, (count, operation.config.chunks), dtype=np.uint32)
     if control >> control_layout()["sparse"].offset & 1:
         nibbles = nibbles[:, nibble_order(operation.config, wide=operation.a.wide)]
@@ -274,7 +274,7 @@ def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count
 
 
 def _pass_on(steps: NDArray[np.uint32], operation: Operation, rng: np.random.Generator) -> None:
-    """Replace about half of the integer accumulators in `steps`, in place, by values slightly outside the s32 range."""
+    """Set about half of the integer accumulators in `steps` (unit inputs) to values slightly outside the s32 range."""
     words = step_words(operation.config)
     size = len(steps)
     beyond = rng.integers(0, 1 << int(rng.integers(1, 17)), size)

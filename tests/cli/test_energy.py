@@ -68,7 +68,7 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
         ([SPARSE, "--top", "warp", "--glitches"], "--glitches cannot be combined with --top warp"),
         (["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"],
          "--top warp executes only mma with 16 rows of A"),
-        ([SPARSE, "--step-bytes", "8"], "steps with 8 bytes of stored A cannot be measured, only of steps with"),
+        ([SPARSE, "--step-bytes", "8"], "units that read 8 bytes of stored A per cycle, only for multiples of"),
         ([SPARSE, "--a", "a.npy"], "--a and --b must be given together"),
         ([SPARSE, "--a", "a.npy", "--b", "b.npy"], "--operands cannot be combined with --a and --b"),
     ):  # fmt: skip
