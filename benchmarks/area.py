@@ -41,12 +41,12 @@ _ALONE = CoreConfig(name="alone", formats=("f16",), rows=1, columns=1, cuts=STAG
 
 
 def _alone(formats: str, products: Iterable[int], bits: int, **fields: Any) -> dict[str, CoreConfig]:
-    """Return configurations of units with the given formats, one unit for each number of products per cycle."""
+    """Return configurations of dot-product units with the given formats, one for each number of products per cycle."""
     base = replace(_ALONE, formats=tuple(formats.split()), **fields)
     return {f"{formats} x{count}": replace(base, step_bytes=count * bits // 8) for count in products}
 
 
-#: Configurations of the measured units, by name. The number after the x is the number of kept products per cycle.
+#: Configurations of measured dot-product units, by name. The number after the x is the number of products per cycle.
 UNITS = {
     **_alone("f16", (4, 8, 16), 16),
     **_alone("s8", (4, 8, 16, 32), 8),
@@ -58,9 +58,9 @@ UNITS = {
     },
     **PRESETS,
 }
-#: Units that are also mapped for the least area.
+#: Dot-product units that are also synthesised for the least area.
 LEAST_AREA = ("f16 x16", "s8 x32")
-#: Units that are also measured in arrays with pipeline registers, and the side lengths of these square arrays in units.
+#: Dot-product units that are also measured in square arrays with pipeline registers, and side lengths of the arrays.
 ARRAYS = {
     "f16 x16": UNITS["f16 x16"],
     "f16 x16 with a register after selection": replace(UNITS["f16 x16"], cuts=STAGE_CUTS),
@@ -68,7 +68,7 @@ ARRAYS = {
     "hopper": UNITS["hopper"],
 }
 SIDES = (4, 1)
-#: Top modules whose parts are measured (in one port order), each with the configuration of its arrays.
+#: Top modules whose parts are measured, each with the configuration of its arrays of dot-product units.
 _HOPPER = replace(PRESETS["hopper"], rows=8, columns=4)
 TOPS = {"warp": _HOPPER, "warpgroup": _HOPPER, "tcgen05": TCGEN05_ARRAY}
 #: Sparse instructions whose energy is measured, by format. e4m3 uses `wgmma`, since sm_90 emulates `mma` of e4m3.
@@ -90,7 +90,7 @@ _NETLIST_BYTES = 1 << 28
 #: Designs that are measured with `--small`.
 SMALL = ("s8 x4",)
 
-#: Figures of one measured design, by name: a value, or the median, least and largest value over all port orders.
+#: Figures of one measured design, by name: a value, or the median, least and largest value of several syntheses.
 Figures = dict[str, float | list[float]]
 #: Figures of all measured designs of a section of the record, by name of the design.
 Section = dict[str, Figures]
@@ -119,12 +119,12 @@ class Run:
 
 
 def products(config: CoreConfig) -> int:
-    """Return how many kept products a unit computes per cycle in its widest format of less than 32 bits (not tf32)."""
+    """Return how many products a dot-product unit computes per cycle, in its widest format below 32 bits (not tf32)."""
     return min(config.slots_of(element) for element in config.elements if element.container_bits < 32)
 
 
 def figures(measurement: Measurement, count: int, suffix: str) -> Figures:
-    """Return area and gates of a unit per product, and its longest path in ps, with scatter over port orders."""
+    """Return area and gates per product, and the longest path in ps: median, least and largest of several syntheses."""
     measured = measurement.orders or (measurement,)
     result: Figures = {"orders": len(measured)}
     for name, median in measurement.figures.items():
@@ -135,7 +135,7 @@ def figures(measurement: Measurement, count: int, suffix: str) -> Figures:
 
 
 def units(run: Run) -> Section:
-    """Measure every unit alone, dense and sparse, with wires in place of its pipeline registers."""
+    """Measure every dot-product unit alone, dense and sparse, with wires in place of its pipeline registers."""
     wires = replace(run.recipe, combinational=True)
     chosen = {name: UNITS[name] for name in run.chosen(UNITS)}
     requests: dict[tuple[str, str], Request] = {}
@@ -155,7 +155,7 @@ def units(run: Run) -> Section:
 
 
 def arrays(run: Run) -> Section:
-    """Measure square arrays of units with pipeline registers: area, and increase by sparsity in per cent."""
+    """Measure square arrays of dot-product units with pipeline registers: area, and increase by sparsity in %."""
     section: Section = {}
     for name in run.chosen(ARRAYS):
         config = ARRAYS[name]
@@ -192,7 +192,7 @@ def arrays(run: Run) -> Section:
 
 
 def tops(run: Run) -> Section:
-    """Measure the parts of the top modules in one order of the ports, each part with all of its instances."""
+    """Measure each part of the top modules, with all instances of the part, from one synthesis."""
     section: Section = {}
     for name in run.chosen(TOPS):
         with progress_bar("run") as progress:
@@ -237,7 +237,7 @@ def others(run: Run) -> Section:
 
 
 def energy(run: Run) -> Section:
-    """Measure the energy per kept product of each format and distribution on one unit, and of units with one format."""
+    """Measure energy per product of a dot-product unit by format and distribution, and of single-format units."""
     assert run.recipe.library is not None
     library, section = run.recipe.library, Section()
 

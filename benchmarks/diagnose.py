@@ -37,7 +37,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Name of the kernel fault to plant in groups ``faults`` and ``large``; in other groups, name of the group."""
+        """Name of the kernel fault to plant; for the product groups ``correct`` and ``flipped``, name of the group."""
         return self.names[self.number % len(self.names)] if self.group in ("faults", "large") else self.group
 
 
@@ -61,7 +61,7 @@ def flipped(rng: Random, case: Case) -> Case:
 
 
 def drawn_case(task: Task, rng: Random) -> Case:
-    """Return the product of a task. Every second product of group ``flipped`` has a kernel fault and a flipped bit."""
+    """Return the random product of a task: correct, with a kernel fault, with a flipped result bit, or with both."""
     if task.group in ("faults", "large"):
         return planted(rng, task.name, task.largest)
     if task.group == "flipped" and task.number % 2 == 0:
@@ -72,7 +72,7 @@ def drawn_case(task: Task, rng: Random) -> Case:
 
 
 def outcome(task: Task) -> Outcome:
-    """Diagnose the product of a task, and compare the verdict with the planted kernel fault."""
+    """Diagnose the random product of a task, and compare the diagnosis with the planted kernel fault."""
     rng = np.random.default_rng([task.seed, GROUPS.index(task.group), task.number])
     case = drawn_case(task, rng)
     start = time.perf_counter()
@@ -94,7 +94,7 @@ def outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
 
 
 def rows_of(group: str, done: list[Outcome]) -> list[Row]:
-    """Return the figures of one group of products as rows of the printed table."""
+    """Return the figures of one group of diagnosed products, such as the correct ones, as rows of the printed table."""
     seconds, wrong = [one.seconds for one in done], sum(bool(one.failure) for one in done)
     if group == "correct":
         return [

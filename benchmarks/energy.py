@@ -1,4 +1,4 @@
-"""Energy per kept product, simulated and measured on an H200, by format, distribution and sparsity.
+"""Energy per product of a stored element of A, simulated and measured on an H200, by format, distribution and sparsity.
 
 ``python benchmarks/energy.py --liberty osu018_stdcells.lib`` simulates the mapped unit of the preset ``hopper`` with
 the instructions and distributions of ``recordings/energy``. Debian's package qflow-tech-osu018 contains the cell
@@ -46,7 +46,7 @@ Case = tuple[str, str]
 
 
 def silicon(names: set[str]) -> dict[Case, float]:
-    """Return the energy per kept product in pJ that was measured on an H200, by instruction and distribution."""
+    """Return the energy per product in pJ that was measured on an H200, by instruction and operand distribution."""
     lines = [line for line in RECORDING.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return {
         (row["instruction"], row["a"]): float(row["pj_per_kept_mac"])

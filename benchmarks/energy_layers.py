@@ -35,7 +35,7 @@ Key = tuple[str, str]
 
 
 def operands(i: Instruction, a: Source, b: Source, unit: MappedUnit, cycles: int) -> tuple[MatrixOperands, int]:
-    """Return operand tiles of a layer, pruned if the instruction is sparse, and the layer's number of kept products."""
+    """Return operands cut from a layer (pruned if the instruction is sparse), and the layer's number of products."""
     with tempfile.TemporaryDirectory() as folder:
         way = Way(instruction=str(i), arch=_ARCH)
         problem = prepare(Path(folder), ProductRequest(way, a, b, prune=bool(i.sparse)))
@@ -49,7 +49,7 @@ def operands(i: Instruction, a: Source, b: Source, unit: MappedUnit, cycles: int
 def measured(
     unit: MappedUnit, wanted: dict[str, str], cycles: int, *, small: bool
 ) -> dict[Key, list[tuple[float, int]]]:
-    """Return energy per kept product in fJ, and number of kept products, of each layer, by format and sparsity."""
+    """Return energy per product in fJ, and number of products, of each layer, by number format and sparsity."""
     model = folder_of_model()
     energies: dict[Key, list[tuple[float, int]]] = {}
     with tempfile.TemporaryDirectory() as scratch:

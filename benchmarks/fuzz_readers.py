@@ -49,7 +49,7 @@ __all__ = ["READERS", "Reader"]
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
-#: Maximum number of thread instructions of a fuzzed kernel, and of computed cases of a fuzzed register file.
+#: Maximum number of thread instructions of a fuzzed kernel, and of executions of an instruction in a fuzzed .npz file.
 INSTRUCTIONS, CASES = 20_000, 2
 #: A fuzzed text is searched among all instruction names only if its length is a multiple of 32; a search takes 0.1 s.
 _SHARE_OF_SEARCHES = 32
@@ -219,7 +219,7 @@ def _single_arrays(folder: Path) -> Iterator[bytes]:
 
 
 def _compressed(folder: Path, suffix: str) -> Iterator[bytes]:
-    """Yield, for each software format, the contents of a file with a compressed matrix."""
+    """Yield, for each storage format of sparse software, the contents of a file with a compressed matrix."""
     for name in SOFTWARE_FORMATS:
         try:
             compressed = sparsify(_values().astype(np.float16), GRANULARITIES["2:4"])

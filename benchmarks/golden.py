@@ -26,7 +26,7 @@ ORDERED = np.array([0x4, 0x8, 0x9, 0xC, 0xD, 0xE], np.uint8)
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: number of tiles; M, N and K of a matrix product; and number of tiles of the memory measurement."""
+    """Size of a run: executions of an instruction; M, N and K of a matrix product; executions for measuring memory."""
 
     tiles: int
     m: int
@@ -81,13 +81,13 @@ def mmasim_seconds(i: Instruction, operands: MatrixOperands) -> float | None:
 
 
 def million_tiles_gib(small: bool) -> float:
-    """Return the peak memory in GiB of a new process that computes a million tiles. D of all tiles takes 0.5 GiB."""
+    """Return the peak memory in GiB of a new process that executes an mma a million times. All D take 0.5 GiB."""
     words = [sys.executable, __file__, "--million", *(["--small"] if small else [])]
     return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 
 def compute_million(size: Size) -> None:
-    """Compute a million tiles from broadcast operands, and print the peak memory of this process in GiB."""
+    """Execute an mma a million times on broadcast operands, and print the peak memory of this process in GiB."""
     tiles = random_operands(parse(F16), "narrow", size.tiles, np.random.default_rng(0)).arrays
     tiles["b"] = np.broadcast_to(tiles["b"], (size.many // size.tiles, *tiles["b"].shape))
     d = sptc.mma(F16, **tiles)
@@ -98,7 +98,7 @@ def compute_million(size: Size) -> None:
 def main() -> None:
     """Measure speed and memory of the golden model, and print the figures."""
     parser = options(__doc__)
-    parser.add_argument("--million", action="store_true", help="only print the peak memory in GiB of a million tiles")
+    parser.add_argument("--million", action="store_true", help="only print the peak memory in GiB of a million mma")
     chosen = parser.parse_args()
     size = SMALL if chosen.small else FULL
     if chosen.million:

@@ -1,4 +1,4 @@
-"""Records of compiled kernels: PTX, launch description and digest of the results. A seed determines the operands."""
+"""Records of compiled kernels: PTX, launch description and hash of the results. A seed determines the operands."""
 
 import hashlib
 import json

@@ -125,7 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kernels", type=Path, metavar="KERNELS.npz")
     parser.add_argument("record", type=Path, metavar="RECORD.npz")
-    parser.add_argument("--results", action="store_true", help="write the results of the kernels, not only digests")
+    parser.add_argument("--results", action="store_true", help="write the results of the kernels, not only hashes")
     chosen = parser.parse_args()
     driver = Driver()
     with np.load(chosen.kernels) as archive:

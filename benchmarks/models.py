@@ -54,7 +54,7 @@ class Comparison:
     outputs: int = 0
     differences: int = 0
     first: str = ""  #: First output that differs from the golden model, with its operands
-    #: Number of differences that each open rule explains, by key in `OPEN_RULES`.
+    #: Number of differences that each alternative of `OPEN_RULES`, the undecided rules of numerics, explains.
     explained: dict[str, int] | None = None
 
 
@@ -125,7 +125,7 @@ def of_tcgen05_model(i: Instruction, arch: str) -> Callable[[MatrixOperands], np
 
 
 def compare(name: str, i: Instruction, arch: str, model: Callable[[MatrixOperands], np.ndarray]) -> Comparison:
-    """Compare a public model with the golden model on the candidate tiles of conformance packs."""
+    """Compare a public model with the golden model on random operands like those of conformance tests."""
     row = Comparison(name, str(i), arch)
     rng = np.random.default_rng([OPTIONS.seed, len(str(i))])
     narrow = narrowed(i)

@@ -28,7 +28,7 @@ from sptc.sim.benches.random_operands import random_operands  # noqa: E402
 import golden as peers  # noqa: E402
 
 ORDERED = "mma.sp::ordered_metadata.sync.aligned"
-#: Measured instruction, architecture, and lower bound of the speed in 10^9 kept multiply-accumulates per s, by format.
+#: Measured instruction, architecture, and lower bound of the speed in 10^9 multiply-accumulates per s, by format.
 MATRICES = {
     "f16": (f"{ORDERED}.m16n8k32.row.col.f32.f16.f16.f32", "sm_90", 2),
     "bf16": (f"{ORDERED}.m16n8k32.row.col.f32.bf16.bf16.f32", "sm_90", 0),
@@ -58,7 +58,7 @@ extern "C" int64_t products(const int32_t *a, const int32_t *b, int32_t *d, int6
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: M, N and K of a product; number of tiles; measured rows and side length of a large product."""
+    """Size of a run: M, N, K of a product; executions of an mma; measured rows and side length of a large product."""
 
     m: int
     n: int
@@ -146,7 +146,7 @@ def compute_large(size: Size) -> None:
     start = time.perf_counter()
     multiply(i, arch, operands, threads=2)
     seconds = (time.perf_counter() - start) * size.large / size.rows
-    # Bytes of C, D, stored A, and nibbles (one per two stored elements) for rows of the product that are not computed.
+    # Bytes of C, D, stored A, and metadata (4 bits per two stored elements) for the rows of the product not computed.
     others = (size.large - size.rows) * size.large * (4 + 4 + 1 + 1 / 4)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(seconds, (used + others) / GIB)

@@ -1,4 +1,4 @@
-"""Power of a mapped module `row` compared with OpenSTA, for the same cells and the same activity of every net.
+"""Power of a synthesised dot-product unit compared with OpenSTA, for the same cells and the same activity of every net.
 
 ``python benchmarks/opensta.py --liberty osu018_stdcells.lib`` needs ``sta`` (Debian's ``opensta`` of 2019). For each
 toggle, OpenSTA adds the internal energies of a rise and of a fall, although a toggle is either a rise or a fall. For a

@@ -100,7 +100,7 @@ def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
 
 
 def _selected_units(i: Instruction, arch: str, units: NDArray, nibbles: NDArray | None) -> NDArray:
-    """Return the units of B that metadata selects for each output, shape (tiles, m or 1, n, kept).
+    """Return the elements (or parts of them) of B that metadata selects, shape (tiles, m or 1, n, selected along K).
 
     `units` contains the units of B by columns, shape (tiles, n, units along K).
     """
@@ -111,7 +111,7 @@ def _selected_units(i: Instruction, arch: str, units: NDArray, nibbles: NDArray 
     selected = np.take_along_axis(units[:, None], picked, axis=3)
     if arch in ("sm_100", "sm_120"):
         # The first 3:1 multiplexer of a chunk cannot select unit 3, and the second cannot select unit 0. For plain
-        # metadata, the two kept elements are exchanged if both elements are selectable after the exchange.
+        # metadata, the two stored elements are exchanged if both elements are selectable after the exchange.
         plain = (i.family, i.sparse) == ("mma", "sp") and i.a.name != "tf32"
         lost = [nibbles == 15, nibbles == 0] if plain else [nibbles & 3 == 3, nibbles >> 2 == 0]
         selected[np.broadcast_to(np.stack(lost, -1).reshape(picked.shape), selected.shape)] = 0
@@ -128,7 +128,7 @@ def compare(
     tiles: int = 1,
     any_nibble: bool = False,
 ) -> int:
-    """Compare the golden model with the public model mmasim for random tiles. Return the number of compared outputs."""
+    """Compare the golden model with the public model mmasim on random operands. Return the number of outputs."""
     widths = (i.container_bits, i.container_bits, i.c.bits)
     a, b, c = (
         part.astype(CONTAINERS[width])
@@ -153,7 +153,7 @@ def compare(
 
 
 def expected_of(i: Instruction, arch: str, oracle: Any, operands: MatrixOperands) -> NDArray:
-    """Return the results of the public model mmasim for tiles whose operands are matrices."""
+    """Return the results of the public model mmasim for a batch of operand matrices."""
     scales = [part for part in (operands.scale_a, operands.scale_b) if part is not None]
     columns = np.ascontiguousarray(operands.b.swapaxes(1, 2))
     d = oracle.dpa(

@@ -41,9 +41,9 @@ from sptc.synth.netlist import TOP, unit
 from sptc.synth.recipe import Recipe
 from tqdm import tqdm
 
-#: Units by name, with format and products per cycle.
+#: Dot-product units by name. A name consists of the format and the number of products per cycle.
 UNITS = {name: config for name, config in MEASURED.items() if config.formats in (("f16",), ("s8",))}
-#: Units that are placed by default, each as a dense and as a sparse unit.
+#: Dot-product units that are placed by default, each as a dense and as a sparse unit.
 PLACED, SMALL = ("f16 x4", "s8 x8", "s8 x32"), ("s8 x4",)
 PROGRAMS = ("tclsh", "graywolf", "qrouter", "sta")
 #: Liberty file, LEF file and parameter file of qflow in the folder of the osu018 technology.
@@ -174,7 +174,7 @@ class Design:
 
     @classmethod
     def mapped(cls, config: CoreConfig, library: Library, folder: Path) -> "Design":
-        """Map a unit to library cells. Raise an `Error` for a constant cell input, as the library has no tie cells."""
+        """Map a dot-product unit to library cells. Raise an `Error` for a constant input, as tie cells are missing."""
         netlist, recipe = unit(config), Recipe(library=library)
         for name, content in recipe.files(netlist).items():
             (folder / name).write_bytes(content)
@@ -196,14 +196,14 @@ class Design:
         return cls(cells, sorted(inputs), sorted(outputs), clock, enable)
 
     def blif(self) -> str:
-        """Return the netlist of the unit in BLIF."""
+        """Return the netlist of the dot-product unit in BLIF."""
         lines = [".model unit", f".inputs {' '.join(self.inputs)}", f".outputs {' '.join(self.outputs)}"]
         for kind, pins in self.cells.values():
             lines.append(f".gate {kind} {' '.join(f'{pin}={net}' for pin, net in pins.items())}")
         return "\n".join([*lines, ".end\n"])
 
     def verilog(self) -> str:
-        """Return the netlist of the unit in Verilog."""
+        """Return the netlist of the dot-product unit in Verilog."""
         lines = [f"module unit ({', '.join([*self.inputs, *self.outputs])});"]
         lines += [f"input {net};" for net in self.inputs] + [f"output {net};" for net in self.outputs]
         for name, (kind, pins) in self.cells.items():
@@ -322,7 +322,7 @@ def delays(design: Design, technology: Technology, folder: Path) -> tuple[float,
 
 
 def rows_of(name: str, config: CoreConfig, technology: Technology, bar: tqdm) -> list[Row]:
-    """Place and route one unit, and return the figures of the unit as table rows."""
+    """Place and route one dot-product unit, and return the figures of the unit as table rows."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = technology.keep / name.replace(" ", "_") if technology.keep else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -371,7 +371,7 @@ def rows_of(name: str, config: CoreConfig, technology: Technology, bar: tqdm) ->
 
 
 def main() -> None:
-    """Place and route units, dense and sparse, and print the figures."""
+    """Place and route dot-product units, dense and sparse, and print the figures."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     folders = {"technology": "/usr/share/qflow/tech/osu018", "scripts": "/usr/lib/qflow/scripts"}
     for option, default in folders.items():

@@ -296,7 +296,7 @@ def main() -> None:
     """Run all kernels on the GPU and write a record of each kernel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
-    parser.add_argument("--results", action="store_true", help="write the results of the kernels, not only digests")
+    parser.add_argument("--results", action="store_true", help="write the results of the kernels, not only hashes")
     chosen = parser.parse_args()
     records: dict[str, np.ndarray] = {}
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))

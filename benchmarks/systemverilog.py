@@ -16,13 +16,13 @@ from sptc.sim.benches.settings import Settings  # noqa: E402
 from sptc.sim.benches.systemverilog import build_bench, build_library, run  # noqa: E402
 
 BENCH = Path(__file__).parents[1] / "tests" / "native" / "row_tb.sv"
-#: Number of tests in the Python testbench. Each of these tests drives all steps.
+#: Number of tests in the Python testbench. Each test drives the inputs of all steps (one step per dot product).
 TESTS = 2
 
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: preset of the module `row`, and number of steps for each testbench."""
+    """Size of a run: preset of the module `row`, and number of steps (dot products) for each testbench."""
 
     preset: str
     systemverilog: int

@@ -145,7 +145,7 @@ def main() -> None:
 
 
 def placed(problem: Problem, index: int) -> tuple[str, Block]:
-    """Compute a block of the product of a layer. Return the folder of the product and the block."""
+    """Compute one block of outputs of a layer's matrix product. Return the folder of the product, and the block."""
     return problem.folder, compute_block(problem, index)
 
 

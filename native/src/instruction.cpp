@@ -53,7 +53,7 @@ bool take_shape(Words &words, const std::string &word) {
 }
 
 void take_word(Words &words, const std::string &word, const std::string &text) {
-    // For tcgen05, the words are those in parentheses: shape, types and saturation. All other words are in the opcode.
+    // A tcgen05 text has shape, types and saturation in parentheses. `word` is one of them, not a part of the opcode.
     const bool by_opcode = words.family == Family::TCGEN05;
     if (!by_opcode && (word == "sp" || word == "sp::ordered_metadata")) return take(words.sparsity, word, text);
     if (!by_opcode && starts_with(word, "kind::")) return take(words.kind, word.substr(6), text);

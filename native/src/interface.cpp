@@ -24,7 +24,7 @@ struct sptc_instruction {
     std::unique_ptr<Product> product;
     std::unique_ptr<Registers> registers;
     const Kernels *kernels = nullptr;  // kernels that the caller chose; null selects the fastest
-    Numerics numerics;                 // numerics that the caller chose; unused if the architecture's apply
+    Numerics numerics;                 // chosen by the caller; unused if the numerics of the architecture apply
 };
 
 namespace {
@@ -91,7 +91,7 @@ void check_threads(int threads) {
     if (threads < 1 || threads > MOST) refuse_value("threads must be 1 to ", MOST, ", not ", threads, ".");
 }
 
-// Checks the size of an array that contains the registers of all threads of all tiles, and returns a pointer to it.
+// Checks the size of an array with the registers of all threads for a whole batch, and returns a pointer to it.
 template <typename Buffer>
 uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const Instruction &instruction, int registers,
                        const char *name) {
@@ -99,7 +99,7 @@ uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const Instruction &i
     return static_cast<uint32_t *>(const_cast<void *>(buffer.data));
 }
 
-// Checks and returns operands of both mma and wgmma: tile count, metadata, selector, policy for undefined metadata.
+// Checks and returns operands of mma and wgmma: size of the batch, metadata, selector, policy for undefined metadata.
 TileOperands metadata_operands(const Instruction &instruction, int64_t tiles, const sptc_input &e, int32_t selector,
                                int32_t policy) {
     TileOperands operands{};
@@ -182,7 +182,7 @@ const Kernels &kernels_of(const sptc_instruction *handle, int64_t columns) {
     return handle->kernels ? *handle->kernels : kernels_for(columns);
 }
 
-// Computes tiles of an mma or wgmma instruction; fails if the handle's instruction does not belong to `family`.
+// Executes a batch of an mma or wgmma instruction; fails if the handle's instruction does not belong to `family`.
 template <typename Operands>
 sptc_status compute_tiles(sptc_instruction *handle, const Operands *operands, int threads, Family family) {
     return checked(handle, [&] {

@@ -142,7 +142,7 @@ __attribute__((noinline)) Ints rounded_in_doubles(Ints sum, Ints exponent, Round
     return joined(results[0], results[1]);
 }
 
-// Sums the products of slots `first` to `last` of a step, each multiplied by `factor` and truncated to an integer.
+// Sums products `first` to `last` - 1 of a step, each multiplied by `factor` and truncated to an integer.
 template <int V>
 void sum_products(const Step &step, int first, int last, const Floats *factor, Ints *sums) {
     Ints sum[V] = {};  // compilers keep the local array `sum`, unlike `sums`, in registers
@@ -323,8 +323,8 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
         const Longs largest = __builtin_convertvector(half(e_max, side), Longs);
         const Longs c_exponent = __builtin_convertvector(half(accumulated.exponent, side), Longs);
         const Longs c_significand = __builtin_convertvector(half(accumulated.significand, side), Longs);
-        // The exponent of an accumulator that does not count in the largest exponent can exceed the largest exponent by
-        // up to 3.
+        // If the accumulator is left out of the search for the largest exponent, the accumulator's exponent can exceed
+        // the largest exponent by up to 3.
         const Longs c_shift = largest - c_exponent, c_up = PARTS > 1 && c_shift < 0 ? -c_shift : Longs{};
         Longs total = truncated((c_significand << (window.numerics.alignment_bits - 23)) << c_up, c_shift + c_up);
         for (int group = 0; group < groups; ++group) {

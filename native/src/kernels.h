@@ -12,15 +12,15 @@ namespace sptc {
 // Parameters of a kernel call, which are the same for all of its steps.
 struct Window {
     Numerics numerics;
-    int slots;             // number of kept products per step
+    int slots;             // number of products per step
     int steps;             // number of steps of the kernel call, along K
-    int group_up;          // left shift of a product group's scaled sum to the fraction bits that alignment keeps
+    int group_up;          // left shift that gives the scaled sum of a group of products its fraction bits
     int least_c_exponent;  // smallest exponent of a nonzero number in the accumulator's format
     bool scaled, saturates;
 };
 
-// Decoded kept elements of a row of A in the order of the steps, and for each element the row of B that is multiplied
-// by the element. `elements` has f32 codes for the methods FUSED and EMULATED, and signed significands otherwise.
+// Decoded stored elements of a row of A in step order, and for each element the row of B that is multiplied by it.
+// `elements` has f32 codes for the methods FUSED and EMULATED, and signed significands otherwise.
 struct RowOfA {
     const int32_t *elements;
     const int16_t *exponents;
@@ -55,7 +55,7 @@ using DecodeKernel = bool (*)(const Encoding &, const Container *, int64_t count
 
 struct Kernels {
     const char *name;
-    int lanes;  // columns per vector; the stride of a block of B is a multiple of this number
+    int lanes;  // columns of B per vector; the stride of a BlockOfB is a multiple of this number
     RowKernel fused, grouped, emulated, integer;
     DecodeKernel<uint16_t> decode_16;
     DecodeKernel<uint32_t> decode_32;

@@ -13,8 +13,8 @@ namespace sptc {
 
 enum class Policy { STRICT, SOFTWARE, SILICON };
 
-// Returns the index, row by row, of the first metadata nibble that `policy` does not accept; if it accepts all, returns
-// the number of nibbles. `stored` has the elements of A in their containers; only policy SOFTWARE reads them.
+// Returns the row-major index of the first metadata nibble that `policy` rejects; without such a nibble, returns the
+// number of nibbles. Policy SOFTWARE also accepts a nibble of 0 whose elements of A, taken from `stored`, are zero.
 size_t first_undefined(const Instruction &instruction, Policy policy, const std::vector<uint8_t> &nibbles,
                        const std::vector<uint8_t> &stored);
 

@@ -65,7 +65,7 @@ struct Product::Scratch {
     std::vector<int32_t> a_elements, a_scale_significands, a_scale_exponents, offsets;
     std::vector<int32_t> ordered_elements, ordered_offsets, results;
     std::vector<int16_t> a_exponents, b_exponents, ordered_exponents;
-    int32_t unit_offsets[16][4] = {};  // offset of the selected row of B in a chunk, by nibble and slot; no row if < 0
+    int32_t unit_offsets[16][4] = {};  // by nibble and stored element: offset of the selected row of B; none if < 0
     bool b_special = false, a_special = false, spliced_special = false;
 };
 
@@ -196,8 +196,8 @@ bool Product::spliced(const Matrices &matrices, const Kernels &kernels, const Bl
     return b_.decode(kernels, codes, block.stride, &scratch.b_elements[first], &scratch.b_exponents[first]);
 }
 
-// Computes, for each slot of A, the offset of the row of B by which the slot is multiplied. Chunks must store two or
-// four elements, so that metadata selects whole elements of B.
+// Computes, for each stored element of A, the offset of the row of B by which the element is multiplied. A metadata
+// nibble must describe two or four stored elements, so that the nibble selects whole elements of B.
 template <int STORED>
 void Product::select_whole(const uint8_t *nibbles, const Block &block, int k, Scratch &scratch) const {
     const int32_t zero = k * block.stride, chunk_offset = 2 * STORED * block.stride;

@@ -54,13 +54,13 @@ class Product {
     Instruction instruction_;
     const Form &form_;
     Decoder a_, b_;
-    int group_up_;            // left shift of a product group's scaled sum to the fraction bits that alignment keeps
+    int group_up_;            // left shift that gives the scaled sum of a group of products its fraction bits
     int panel_k_;             // length along K that one kernel call multiplies
-    int group_;               // number of kept products that share a block scale; 0 without block scales
+    int group_;               // number of products that share a block scale; 0 without block scales
     Raw scale_[256];          // decoded block scale, by code
-    std::vector<int> order_;  // kept products of an instruction in the order in which the steps sum them
+    std::vector<int> order_;  // stored elements of a row of A in the order in which steps sum their products
     struct Selected {
-        int8_t unit[4];  // for each slot, the selected row of B in its chunk; -1 if the multiplexer selects none
+        int8_t unit[4];  // for each stored element of a chunk, selected row of B; -1 if the multiplexer selects none
         bool whole;      // whether the selected elements of B are whole, not spliced from two halves
     } selected_[16];
 };

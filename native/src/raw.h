@@ -38,7 +38,7 @@ class Decoder {
   private:
     Format format_;
     int container_bits_, low_bit_;
-    int32_t element_of_byte_[256];  // decoded elements of 8-bit containers, by container
+    int32_t element_of_byte_[256];  // decoded elements that are stored in 8 bits, by the value of the byte
     int16_t exponent_of_byte_[256];
 };
 

@@ -11,7 +11,7 @@ namespace sptc {
 
 namespace {
 
-// Number of tiles that a thread gathers before it multiplies them as one batch.
+// Number of executions of an instruction whose matrices a thread gathers before it multiplies them as one batch.
 constexpr int64_t TILES = 16;
 
 struct Place {
@@ -124,7 +124,7 @@ void take_scales(const uint32_t *data, const std::vector<int32_t> &threads, cons
 
 }  // namespace
 
-// Matrices of the tiles that a thread gathers and multiplies as one batch.
+// Matrices of the executions of an instruction that a thread gathers and multiplies as one batch.
 struct Registers::Tiles {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
 };
@@ -252,7 +252,7 @@ void Registers::compute_some(const TileOperands &operands, const Product &produc
 void Registers::compute(const TileOperands &operands, const Product &product, const Kernels &kernels,
                         int threads) const {
     const int64_t pieces = operands.count / TILES + (operands.count % TILES != 0);
-    if (operands.e && operands.policy != Policy::SILICON)  // check all tiles before any result is written
+    if (operands.e && operands.policy != Policy::SILICON)  // check all metadata before any result is written
         in_parallel(pieces, threads, [&] {
             return [&, tiles = Tiles{}](int64_t number) mutable {
                 const int64_t end = std::min(operands.count, (number + 1) * TILES);

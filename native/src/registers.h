@@ -16,8 +16,8 @@ struct ScaleIds {
     int byte, thread;
 };
 
-// Checked operands of a batch of tiles; the registers of a tile are stored thread by thread. Operands that the
-// instruction does not have are nullptr.
+// Checked operands for a batch of executions of an instruction; the registers of each execution are stored thread by
+// thread. Operands that the instruction does not have are nullptr.
 struct TileOperands {
     int64_t count;
     const uint32_t *a, *b, *c, *e, *scale_a, *scale_b;
@@ -25,7 +25,7 @@ struct TileOperands {
     int selector;
     ScaleIds ids_a, ids_b;
     Policy policy;
-    // wgmma only: shared memory, distance between the images of consecutive tiles in bytes, and addresses in an image.
+    // wgmma only: shared memory, bytes between the images of consecutive executions, and addresses in an image.
     const uint8_t *smem;
     int64_t smem_stride;
     std::vector<int32_t> a_addresses, b_addresses;
@@ -48,11 +48,11 @@ class Registers {
     int b_registers() const { return b_registers_; }
     int d_registers() const { return d_registers_; }
 
-    // Computes tiles on `threads` threads. If `operands.policy` does not accept a metadata nibble, throws an error for
-    // the first such nibble before any result is written.
+    // Executes a batch on `threads` threads. If `operands.policy` does not accept a metadata nibble, throws an error
+    // for the first such nibble before any result is written.
     void compute(const TileOperands &operands, const Product &product, const Kernels &kernels, int threads) const;
 
-    // Gathers the metadata nibbles of a tile, row by row.
+    // Gathers the metadata nibbles of one execution of the instruction, row by row.
     void nibbles(const uint32_t *e, int selector, uint8_t *into) const;
 
   private:

@@ -35,7 +35,7 @@ bool scale_down(uint32_t &code, const Format &format, int exponent) {
     return true;
 }
 
-// Matrices of one image of tensor memory and shared memory. A, C, D, nibbles and block scales contain the parts of all
+// Matrices of one image of tensor memory and shared memory. A, C, D, metadata and block scales have the parts of all
 // CTAs, one CTA after another; B contains the columns of all CTAs.
 struct Tile {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
@@ -168,7 +168,7 @@ void Execution::gather_c(int64_t image, Tile &tile) const {
         }
 }
 
-// Gathers nibbles or block scales of all CTAs, one CTA after another.
+// Gathers metadata nibbles or block scales of all CTAs, one CTA after another.
 void Execution::gather_bytes(int64_t image, const TensorMap &where, std::vector<uint8_t> &into) const {
     const size_t of_cta = where.words.size();
     into.resize(size_t(ctas_) * of_cta);

@@ -148,7 +148,7 @@ def _largest(inputs: Values) -> Values:
 
 
 def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]:
-    """Return the alignment shifters to test: those of product slots (one of each kind), accumulator and groups."""
+    """Return the alignment shifters to test: of each kind of product, of the accumulator, of sums of 16 products."""
     shifters = {}
     for slot in slots_of_each_kind(config):
         if slot.floats:
@@ -183,7 +183,7 @@ def _shifted(align: AlignmentShifter, inputs: Values) -> Values:
 
 
 def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
-    """Draw products of 4-bit elements for a product group: scaled e2m1 products, integer products, or both."""
+    """Draw 16 products of 4-bit elements for each vector: scaled e2m1 products, integer products, or both kinds."""
     packed = [element for element in config.elements if element.packed_float]
     integers = [element for element in config.elements if element.container_bits == 4 and not element.packed_float]
     scaled = rng.random(count) < 0.7 if packed and integers else np.full(count, bool(packed))
@@ -222,7 +222,7 @@ def _group_sums(config: CoreConfig, inputs: Values) -> Values:
         "exponent": np.ma.filled(scales["exponent"], 0),
         "participates": products.any(axis=1) & (significand != 0),
     }
-    # The scaled outputs of a product group are undefined if its products are integers or if a block scale is NaN.
+    # The scaled outputs of the adder of 16 products are undefined if products are integers or a block scale is NaN.
     result: Values = {name: np.ma.array(values, mask=unscaled) for name, values in masked.items()}
     return result | {"total": total, "nan": np.ma.array(scales["nan"], mask=of_integers)}
 
@@ -266,7 +266,7 @@ def _terms(bits: Sequence[int], rng: np.random.Generator, vectors: int) -> list[
 
 
 def _ones(rng: np.random.Generator, count: int, vectors: int) -> NDArray[np.int64]:
-    """Draw one increment bit per term; some vectors have all increment bits set, and some have none set."""
+    """Draw an increment (+1 of a two's complement) per term; some vectors have all increments set, and some none."""
     return (rng.random((vectors, count)) < rng.choice([0.0, 0.5, 1.0], (vectors, 1))).astype(np.int64)
 
 

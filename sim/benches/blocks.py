@@ -1,4 +1,4 @@
-"""Random blocks of accumulation steps for benches of dot-product units, with the results of the golden model.
+"""Random inputs for benches of dot-product units (rows of A and columns of B), with the golden model's results.
 
 The module does not depend on a simulator. Number formats, metadata rule, sparsity granularity and result type change
 from block to block; metadata nibbles may be undefined.
@@ -36,16 +36,16 @@ ARCHITECTURE_OF_PRESET = {
     "rtx-blackwell": "sm_120",
     "tiny": "sm_80",
 }
-#: Fraction of float blocks in which each accumulator cancels the rounded sum of products, except for at most one bit.
+#: Fraction of float operand sets (A, B, C) in which each accumulator cancels its sum of products to at most one bit.
 _RESIDUES = 0.2
-#: Fraction of float blocks with exactly one special or huge element in each row of A and each column of B. If a row had
-#: several such elements, one element could hide the effect of another.
+#: Fraction of float operand sets (A, B, C) with exactly one special or huge element in each row of A and each column of
+#: B. If a row had several such elements, one element could hide the effect of another.
 _LONE = 0.25
-#: Fraction of blocks in which nearly all elements have the largest magnitude and one sign, so that sums approach the
-#: limit of the adder's range.
+#: Fraction of operand sets (A, B, C) in which nearly all elements have the largest magnitude and one sign, so that sums
+#: approach the limit of the adder's range.
 _LARGEST = 0.05
-#: Fraction of float blocks in which many elements or scales differ in one bit from Inf or NaN, to test that the Inf and
-#: NaN detectors examine all bits.
+#: Fraction of float operand sets (A, B, C) in which many elements or scales differ in one bit from Inf or NaN, to test
+#: that the Inf and NaN detectors examine all bits.
 _NEARLY_SPECIAL = 0.2
 
 
@@ -53,7 +53,7 @@ _NEARLY_SPECIAL = 0.2
 class Block:
     """Block of accumulation steps of one instruction: one step for each pair of a row of A and a column of B."""
 
-    name: str  #: Name of the block in messages: the instruction and the distribution of its operands
+    name: str  #: Name in error messages: the instruction and the distribution of its operands
     #: Input words of each step, packed as by :meth:`~sptc.sim.engine.steps.Steps.whole`; shape (rows, columns, words).
     steps: NDArray[np.uint32]
     results: NDArray[np.uint64]  #: Expected result word of each step, shape (rows, columns)
@@ -81,7 +81,7 @@ def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
 def random_blocks(
     config: CoreConfig, arch: str, rng: np.random.Generator, rows: int, columns: int, *, ordered: bool = True
 ) -> Iterator[Block]:
-    """Yield the stored directed blocks that a datapath supports, then random blocks without end.
+    """Yield the stored directed test operands that a datapath supports, then blocks of random operands without end.
 
     Each round of random blocks has one block for every instruction of the datapath, in random order. With `ordered`,
     the input words of the steps are those of a dot-product unit, otherwise those of an array of units.
@@ -100,7 +100,7 @@ def random_blocks(
             yield _block(config, arch, instruction, rng, distribution, operands, ordered)
 
 
-#: Accumulators and expected results of a block, both as result words of shape (rows, columns).
+#: Accumulators and expected results, both as result words, shape (rows of A, columns of B).
 _Outputs = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 
 
@@ -135,7 +135,7 @@ def _block(
 def _matrices(
     instruction: Instruction, distribution: str, shape: tuple[int, int], rng: np.random.Generator
 ) -> MatrixOperands:
-    """Return random operand matrices for one block; container bits outside the elements are random."""
+    """Return random operand matrices; stored bits that do not belong to an element are random, too."""
     rows, columns = shape
 
     def codes(fmt: Format, *shape: int) -> NDArray:
@@ -181,7 +181,7 @@ def _integer_outputs(
 
 
 def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator) -> _Outputs:
-    """Return accumulators and results of a float block; overflow bits and unused bits of accumulators are random."""
+    """Return accumulators and results of float dot products; overflow bits and unused accumulator bits are random."""
     c = operands.c[0]
     overflow = rng.integers(0, 2, c.shape) << 32
     results = multiply(instruction, arch, operands)[0].astype(np.uint64)
@@ -192,7 +192,7 @@ def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands
 def _with_residues(
     arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator
 ) -> MatrixOperands:
-    """Replace each accumulator so that it cancels all but at most one bit of its output's rounded sum of products."""
+    """Set each accumulator to minus its output's rounded sum of products, with a difference of at most one bit."""
     c = multiply(instruction, arch, replace(operands, c=np.zeros_like(operands.c)))
     c ^= c.dtype.type(1 << instruction.c.bits - 1)
     # After C cancels the sum of products, at most one bit remains. In half of the outputs, the remaining bit is the
@@ -268,10 +268,10 @@ def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Gener
 def undefined_chunks(
     config: CoreConfig, instruction: Instruction, metadata: NDArray[np.uint32], rule: int, ordered: bool
 ) -> NDArray[np.uint64]:
-    """Return the undefined-nibble flags of steps (bit c for chunk c), also for chunks that a short step does not use.
+    """Return which metadata nibbles of each step are undefined: bit c for the nibble of chunk c along K.
 
     The metadata words have the shape (..., words). With `ordered`, the nibbles are in the order of a row's input port.
-    A code without a rule makes every nibble undefined.
+    A code without a rule makes every nibble undefined. Nibbles that a step does not use have flags, too.
     """
     if not instruction.rule:
         return np.zeros(metadata.shape[:-1], np.uint64)

@@ -38,7 +38,7 @@ class DotProduct:
     formats: tuple[str, str, str]  #: Names of the number formats of A, B and D; C has the format of D
     container_bits: int  #: Number of bits of the container in which an element of A or B is stored
     scale_format: str | None = None  #: Name of the block scale format; None without block scales
-    #: Container codes of A and B along K; an element of A and an element of B with equal index are multiplied.
+    #: Codes of A and B along K, `container_bits` bits each; elements of A and B with equal index are multiplied.
     a: tuple[int, ...]
     b: tuple[int, ...]
     c: int  #: Code of the accumulator in the format of D
@@ -47,7 +47,7 @@ class DotProduct:
     scale_b: tuple[int, ...] = ()
 
     def fits(self, instruction: Instruction) -> bool:
-        """Return whether an instruction's first step can compute this dot product: equal formats, enough products."""
+        """Return whether an instruction can compute this dot product: equal formats, and at least as many products."""
         i = instruction
         return (
             (i.a.name, i.b.name, i.d.name) == self.formats
@@ -59,7 +59,7 @@ class DotProduct:
         )
 
     def operands(self, instruction: Instruction, rows: int, columns: int) -> MatrixOperands:
-        """Return operand matrices of a tile whose output elements all are the dot product of `a` and `b` plus `c`."""
+        """Return operand matrices for which every element of D is the dot product of `a` and `b` plus `c`."""
         i = instruction
         a, b = np.zeros((rows, i.stored_k), np.int64), np.zeros((i.k, columns), np.int64)
         a[:, : len(self.a)] = self.a
@@ -92,7 +92,7 @@ def dot_products() -> tuple[DotProduct, ...]:
 
 
 def directed_operands(instruction: Instruction, rows: int, columns: int) -> Iterator[MatrixOperands]:
-    """Yield the operand matrices of one tile for each stored dot product that an instruction can compute."""
+    """Yield operand matrices of an instruction for each stored dot product that the instruction can compute."""
     yield from (one.operands(instruction, rows, columns) for one in dot_products() if one.fits(instruction))
 
 

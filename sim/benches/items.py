@@ -40,7 +40,7 @@ __all__ = [
     "warp_items",
 ]
 
-#: Width in bits of the tag that accompanies each tile through the core under test.
+#: Width in bits of the tag that accompanies the operands of each cycle through the core (array of units) under test.
 TAG = 9
 
 
@@ -48,7 +48,7 @@ TAG = 9
 class Item:
     """Test item: an input payload of a stream, and the result payload that the golden model expects."""
 
-    name: str  #: Name of the test item in messages
+    name: str  #: Name of the input payload in error messages
     #: Input payload and expected result payload, each as one integer.
     payload: int
     expected: int
@@ -66,7 +66,7 @@ def units_of(shared: bytes) -> list[int]:
 
 
 def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:
-    """Yield random tiles for a core (array of units), with expected results and random tags of :data:`TAG` bits."""
+    """Yield random one-cycle inputs for a core (array of units), with expected results and tags of :data:`TAG` bits."""
     words, layout = step_words(config), tile_layout(config, TAG)
     result = tile_result_layout(config, TAG)
     step, of_unit = row_step_layout(config), row_result_layout(config)

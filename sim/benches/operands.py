@@ -63,13 +63,13 @@ def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 
 
 def slots_of_each_kind(config: CoreConfig) -> list[Slot]:
-    """Return one product slot for each distinct set of element formats that a slot supports; slot 0 supports all."""
+    """Return one slot (place of one multiplier) for each distinct set of supported formats; slot 0 supports all."""
     last = {slot.elements: slot for slot in Widths(config).slots}
     return [Slot(config, 0), *(slot for elements, slot in last.items() if elements != config.elements)]
 
 
 class FormattedUnpack(wiring.Component):
-    """Device under test: the unpacker of operand ``a`` or ``b`` for one slot, with its format decoder.
+    """Device under test: the unpacker of operand ``a`` or ``b`` of one multiplier, with its format decoder.
 
     Port ``operand`` has all elements of a step, the first in the lowest bits; the slot number determines which of them
     is unpacked. Port ``element`` is the element format code of the control word, and ``raw`` the unpacked element.
@@ -180,7 +180,7 @@ def _selected_operands(config: CoreConfig, inputs: Values) -> Values:
 
 
 def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -> Values:
-    """Draw an element format per vector and a number of this format for the slot under test; other bits are random."""
+    """Draw, for each vector, a format and the element that the tested unpacker reads; all other bits are random."""
     config = unpack.slot.config
     octets = rng.integers(0, 256, (count, config.step_bytes), np.uint8)
     codes = rng.integers(0, len(config.elements), count)
@@ -196,7 +196,7 @@ def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -
 
 
 def _container(unpack: FormattedUnpack, octets: NDArray[np.uint8], element: Element) -> tuple[NDArray, int, int]:
-    """Return operand bytes as words, and the word index and bit position of the container that the slot unpacks.
+    """Return operand bytes as words, and the word index and bit position of the element that the unpacker reads.
 
     Operand selection may reorder the bytes of B, which moves containers of at most eight bits.
     """
@@ -224,7 +224,7 @@ def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
             fields[name][where] = values
         absent[where] = False
     # Mask the fields that the hardware leaves undefined: the exponent of zero, exponent and significand of Inf and NaN,
-    # and for an element format that the slot does not support, all fields except the zero flag.
+    # and for an element format that the multiplier does not support, all fields except the zero flag.
     fields["sign"][absent] = np.ma.masked
     fields["exponent"][absent | (fields["zero"] == 1) | (fields["special"] == 1)] = np.ma.masked
     fields["significand"][fields["special"] == 1] = np.ma.masked

@@ -93,7 +93,7 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
 
 
 def container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray:
-    """Place element codes in their containers; container bits outside the element are random."""
+    """Place element codes in the 4, 8, 16 or 32 bits that store an element; bits outside the element are random."""
     low_bit = instruction.low_bit(fmt)
     noise = rng.integers(0, 1 << instruction.container_bits, codes.shape) & ~(((1 << fmt.bits) - 1) << low_bit)
     return codes << low_bit | noise
@@ -161,7 +161,7 @@ def random_operands(
 def random_matrices(
     instruction: Instruction, distribution: str, cases: int, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Draw random matrices A, B and C as container codes; the parameters are those of :func:`random_operands`."""
+    """Draw random matrices A, B and C as bit patterns; the parameters are those of :func:`random_operands`."""
     a = random_codes(instruction.a, distribution, (cases, instruction.m, instruction.stored_k), rng)
     b = random_codes(instruction.b, distribution, (cases, instruction.k, instruction.n), rng)
     if distribution == "cancelling":
@@ -176,7 +176,7 @@ def random_matrices(
 def random_metadata(
     instruction: Instruction, sparsity_selector: int, any_nibble: bool, cases: int, rng: np.random.Generator
 ) -> NDArray[np.uint32] | None:
-    """Draw metadata registers for `cases` tiles; return None for a dense instruction."""
+    """Draw metadata registers for `cases` executions of an instruction; return None for a dense instruction."""
     if instruction.rule is None:
         return None
     others = rng.integers(0, 1 << 32, (cases, instruction.threads), dtype=np.uint32)

@@ -21,7 +21,7 @@ SETTINGS = Settings.of_environment()
 @cocotb.test()
 @cocotb.parametrize(pauses=[False, True])
 async def a_step_each_cycle(top: HierarchyObject, pauses: bool) -> None:
-    """Check that each step has the golden model's result, although formats and rules change from step to step.
+    """Check each cycle's result against the golden model; formats and metadata rules change from cycle to cycle.
 
     With `pauses`, input `enable` is 0 in half of the cycles: the pipeline must not advance, and `step` is random.
     """

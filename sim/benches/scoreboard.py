@@ -31,7 +31,7 @@ class Cycle:
 
     @property
     def accepts(self) -> bool:
-        """Whether the component accepts an item at its input in this cycle."""
+        """Whether the component accepts an input payload in this cycle."""
         return self.i_valid and self.i_ready and not self.reset
 
     @property
@@ -45,7 +45,7 @@ class Cycle:
         return self.o_valid and self.o_ready and not self.reset
 
 
-#: Phases of random traffic: rate at which items are offered, and rate at which results are accepted, each as an index
+#: Phases of random traffic: rate at which inputs are offered, and rate at which results are accepted, each as an index
 #: from 0 (always) to 3 (rarely).
 _PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
 
@@ -53,7 +53,7 @@ _PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
 def random_pattern(
     rng: np.random.Generator, *, pace: int = 1, resets: bool = False
 ) -> Iterator[tuple[bool, bool, bool]]:
-    """Yield three flags for each cycle, without end: whether to offer an item, to accept a result, and to reset.
+    """Yield three flags for each cycle, without end: whether to offer an input, to accept a result, and to reset.
 
     Phases with different rates follow each other: items back to back, only gaps, only stalls, gaps and stalls. `pace`
     is the number of cycles that an item takes; the length of gaps and stalls is proportional to `pace`. The first cycle
@@ -69,7 +69,7 @@ def random_pattern(
 
 
 class Scoreboard:
-    """Checker that compares a component's results with the expected results of the accepted items, in order.
+    """Checker that compares a component's results with the expected results of the accepted inputs, in order.
 
     Each result must be that of the oldest item in flight. No result may be lost, invented or repeated. A result must
     stay valid and constant until it is accepted. Items in flight at a reset must not deliver results after the reset.
@@ -87,11 +87,11 @@ class Scoreboard:
 
     @property
     def under_way(self) -> int:
-        """Number of accepted items whose results have not yet been transferred."""
+        """Number of accepted inputs whose results have not yet been transferred."""
         return len(self._under_way)
 
     def observe(self, cycle: Cycle, offered: Item | None) -> None:
-        """Check the signals of one cycle with item `offered` at the input; raise a ViolationError for a broken rule."""
+        """Check one cycle's signals with payload `offered` at the input; raise a ViolationError for a broken rule."""
         if cycle.reset:
             self._under_way.clear()
             self._stalled, self._silent, self._closed = None, 0, 0
@@ -108,16 +108,16 @@ class Scoreboard:
             self._under_way.append(offered)
         if cycle.o_valid:
             if not self._under_way:
-                raise ViolationError(f"a result appears although no item is in flight: {cycle.result:#x}")
+                raise ViolationError(f"a result appears although no input is in flight: {cycle.result:#x}")
             self._compare(self._under_way[0], cycle.result)
         self._stalled = cycle.result if cycle.o_valid and not cycle.o_ready else None
         self._silent = self._silent + 1 if self._under_way and not cycle.o_valid else 0
         self._closed = self._closed + cycle.o_ready if cycle.i_valid and not cycle.i_ready else 0
         if self._silent > self.longest_wait:
-            raise ViolationError(f"no result for {self._silent} cycles with {self.under_way} items in flight")
+            raise ViolationError(f"no result for {self._silent} cycles with {self.under_way} inputs in flight")
         if self._closed > self.longest_wait:
             raise ViolationError(
-                f"the item at the input was not accepted in {self._closed} cycles in which the sink was ready"
+                f"the input was not accepted in {self._closed} cycles in which the sink of results was ready"
             )
         if cycle.delivers:
             self._under_way.popleft()

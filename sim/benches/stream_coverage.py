@@ -33,12 +33,12 @@ _FULL = "If every pipeline stage contains a step, the last stage offers a result
 
 
 class _Sample(NamedTuple):
-    """Handshakes of one cycle, and the items and steps in flight before this cycle."""
+    """Handshakes of one cycle, and the inputs and pipeline steps in flight before this cycle."""
 
     cycle: Cycle
-    under_way: int  # number of items in flight
-    waited: NDArray[np.intp]  # cycles that the transferred item and result each waited; 0 if there was no transfer
-    formats: tuple[int, int | None] | None  # code of A's element format in each of two successive items
+    under_way: int  # number of accepted inputs in flight
+    waited: NDArray[np.intp]  # cycles that the transferred input and result each waited; 0 without a transfer
+    formats: tuple[int, int | None] | None  # code of A's element format in each of two successive inputs
     stages: Sequence[int]  # indices of the pipeline stages that contain a step
 
 
@@ -58,7 +58,7 @@ class StreamCoverage(Sampler):
         self._last: int | None = None
 
     def observe(self, cycle: Cycle, element: int | None) -> None:
-        """Count one cycle in the covergroups; `element` is the code of A's element format in the offered item."""
+        """Count one cycle in the covergroups; `element` is the code of A's element format in the offered input."""
         taken, delivered = (state == _TAKEN for state in cycle.states)
         waits = [state == _WAITS for state in cycle.states]
         self.sample(
@@ -131,7 +131,7 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
 
 
 def _illegal_handshakes(top: str, most: int) -> Illegal:
-    """Return combinations of item count, input state and output state that cannot occur in a core or in a warp."""
+    """Return combinations of number of inputs, input state and output state that cannot occur in a core or a warp."""
     if top == "core":
         return {
             _NO_ITEM: lambda items, i, o: (items == 0) & (o > 0),

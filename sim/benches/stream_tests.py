@@ -1,4 +1,4 @@
-"""cocotb tests of a core (array of units) and a warp: one bit-exact result per item, in order, with random stalls."""
+"""cocotb tests of a core (array of units) and a warp: one bit-exact result per input, in order, with random stalls."""
 
 import cocotb
 import numpy as np
@@ -19,7 +19,7 @@ SETTINGS = Settings.of_environment()
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_result_once(top: HierarchyObject, resets: bool) -> None:
-    """Check that each item has one result, in order, under gaps and stalls, and that a reset drops all items."""
+    """Check that each input has one result, in order, under gaps and stalls, and that a reset drops all inputs."""
     rng = np.random.default_rng([cocotb.RANDOM_SEED, resets])
     config, is_core = SETTINGS.config, SETTINGS.top == "core"
     cycles = 1 if is_core else 2 * config.warp_blocks

@@ -25,7 +25,7 @@ def start_clock(top: Any) -> None:
 def rare_meetings(
     rng: np.random.Generator, *, resets: bool, stalls_end: float = 0.05
 ) -> Callable[[Cycle], tuple[bool, bool, bool] | None]:
-    """Return a function that forces events: transfers on both streams after a stall, resets after items or results.
+    """Return a function that forces events: transfers on both streams after a stall, resets after inputs or results.
 
     A stall ends in each cycle with probability `stalls_end`, regardless of the pattern; small values give long stalls.
     """
@@ -60,7 +60,7 @@ class StreamDriver:
         self.offered: Item | None = None
 
     def drive(self, *, draining: bool = False) -> None:
-        """Drive the inputs for the next cycle; an offered item stays offered, except in resets, until it is accepted.
+        """Drive the inputs for the next cycle; an offered input stays offered, except in resets, until it is accepted.
 
         While `draining`, no new item is offered, every result is accepted, and nothing is reset.
         """
@@ -74,7 +74,7 @@ class StreamDriver:
         self._top.rst.value = int(reset)
 
     def update(self, cycle: Cycle) -> None:
-        """Update the driver after a cycle; an item that was offered during a reset is offered again."""
+        """Update the driver after a cycle; an input payload that was offered during a reset is offered again."""
         self._instead = self._react(cycle)
         if cycle.accepts:
             self.offered = None

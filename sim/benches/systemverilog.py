@@ -23,7 +23,7 @@ _PACKAGES = {"row": row_package, "warp": warp_package}
 
 
 def units_alike(top: str) -> str:
-    """Return a Verilator configuration that keeps all inputs of every dot-product unit, so that units share code."""
+    """Return a Verilator configuration that keeps all inputs of every dot-product unit, so that all share one model."""
     ports = "".join(f'public_flat_rd -module "{unit_of(top)}" -var "{port}"\n' for port in ("step", "enable"))
     return f"`verilator_config\n{ports}"
 
@@ -54,7 +54,7 @@ def build_program(top: str, sources: list[Path], folder: Path, library: Path) ->
 def build_bench(
     top: str, config: CoreConfig, arch: str, bench: Path, folder: Path, library: Path, *, design: str = ""
 ) -> Path:
-    """Build the bench of an emitted ``row`` or ``warp`` in a folder; return the path of the program.
+    """Build the testbench of Verilog module ``row`` or ``warp`` in a folder; return the path of the program.
 
     The module of the file `bench` has the same name as the file. Instructions are those of `arch`; `library` is the
     folder of :func:`build_library`, and `design` is Verilog text that replaces the emitted design, such as a faulty

@@ -27,7 +27,7 @@ _LOWER_HALVES = joined_words(np.full(TENSOR_LANES * COLUMNS, 0xFFFF, np.uint32))
 
 
 class _Instructions:
-    """Driver of the test program's commands; tracks each accepted command until its last panel of D is written.
+    """Driver of the test program's commands; tracks each accepted command until all of its D is written.
 
     `tensor` is the expected tensor memory. `due` are the expected writes of accepted tasks, in order, and `pairs` the
     panels to be multiplied together with the other CTA. `reads` is the expected number of cycles with a read of shared
@@ -46,7 +46,7 @@ class _Instructions:
         self.tensor = self._work.tensor_after(self._next)
         self.due: deque[CtaPanel] = deque()
         self.pairs: deque[CtaPanel] = deque()
-        # For each panel of D in `due`, the number of its command in the test program, counted from 1.
+        # For each panel (eight columns) of D in `due`, the number of its command in the test program, from 1.
         self._taken: deque[int] = deque()
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
@@ -131,7 +131,7 @@ class _OtherCta:
         self.waits = False
 
     def drive(self, pairs: deque[CtaPanel], may: bool) -> None:
-        """Drive the signals of the other CTA, which stays ready until both CTAs multiply the panel."""
+        """Drive the other CTA's signals; it stays ready until both CTAs multiply the next eight columns of B."""
         before, self.waits = self.waits, bool(pairs) and (self.waits or may)
         self._top.other_waits.value = int(self.waits)
         if self.waits and not before and pairs[0].other is not None:
@@ -140,7 +140,7 @@ class _OtherCta:
             self._top.other_panel.value = int.from_bytes(self._rng.bytes(_PANEL_BITS // 8), "little")
 
     def follow(self, pairs: deque[CtaPanel], waits: bool) -> None:
-        """Advance the other CTA to the next panel of B if both CTAs are ready to multiply."""
+        """Advance the other CTA to the next eight columns of B if both CTAs are ready to multiply."""
         if waits and not pairs:
             raise ViolationError(
                 "the hardware waits for the other CTA although no instruction of the pair is in flight"
@@ -153,7 +153,7 @@ class _OtherCta:
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
-    """Run random commands with gaps, a slow other CTA and resets; check that each panel of D is written once."""
+    """Run random commands with gaps, a slow other CTA and resets; check that each column of D is written once."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = config.warp_blocks
     work: CtaWork = SETTINGS.read_program()

@@ -44,8 +44,8 @@ class _Instructions:
         """Discard the driver's state that a reset of the hardware clears; the offered command stays offered."""
         self.panel: Item | None = None
         self._panels: deque[Item] = deque()
-        # For each panel, whether it is the last panel of its instruction. `_left` is for panels whose accumulators are
-        # not yet accepted, and `_expected` is for panels whose results are not yet delivered.
+        # For each panel (eight columns of D): whether it is the last panel of its instruction. `_left` is for panels
+        # whose accumulators are not yet accepted, and `_expected` for panels whose results are not yet delivered.
         self._left: deque[bool] = deque()
         self._expected: deque[bool] = deque()
         self._issued = self._done = 0
@@ -112,7 +112,7 @@ class _Instructions:
         return self.finished and self.offered is None and self.panel is None and not self._panels
 
     def read(self, unit: int) -> int:
-        """Return 16 bytes from the job that uses the addressed half of shared memory; all ones if no job uses it."""
+        """Return 16 bytes of the instruction that uses the addressed half of shared memory; all ones without one."""
         job = self._halves.get(unit >> _HALF_BITS)
         return job.read(unit) if job else (1 << 128) - 1
 
@@ -162,11 +162,11 @@ class _Beside:
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_result_once(top: HierarchyObject, resets: bool) -> None:
-    """Check results and their order under gaps, stalls and resets; without resets, every panel has a result."""
+    """Check results and their order under gaps, stalls and resets; without resets, all columns of D have results."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = 2 * config.warp_blocks
-    # The scoreboard allows long waits: a wgmma panel waits until its accumulators are offered and its results are
-    # accepted, and an mma waits while its tensor core computes wgmma panels.
+    # The scoreboard allows long waits: eight columns of a wgmma wait until their accumulators are offered and their
+    # results are accepted, and an mma waits while its tensor core computes a wgmma.
     longest_wait = 100 * pace
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(iter(SETTINGS.read_program()), rng))

@@ -53,8 +53,8 @@ class Covergroup:
     where: Callable[[Any], ArrayLike] | None = None
     #: Bins of the last axis, if one value can hit several of them; `sample` then returns no index along the last axis.
     bins: Sequence[Bin] = ()
-    #: Operations (format combinations) for each row of bins, or one list for all rows. The bins of a row differ only
-    #: along the last axis. A bin is illegal if one of its requirements is met by none of the operations of its row.
+    #: Format combinations for each row of the array of bins, or one list for all rows. The bins of a row differ only
+    #: along the last axis. A bin is illegal if one of its requirements is met by no format combination of its row.
     rows: Sequence[Sequence[Any]] = ()
     #: Illegal bins in addition to those from `rows`. If several reasons apply to a bin, the first reason counts. A hit
     #: of an illegal bin is reported as a contradiction.

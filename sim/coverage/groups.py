@@ -215,7 +215,7 @@ class Coverage:
         """Parse the text of a coverage file; raise a FileError that names `source` if the text has another format."""
         content = parse_json(text, source, "is no coverage file (not JSON)")
         if not isinstance(content, dict) or content.get("kind") != _KIND:
-            raise FileError(f"{source} is no coverage file (JSON without the kind {_KIND!r})")
+            raise FileError(f"{source} is no coverage file (JSON without a field kind of value {_KIND!r})")
         if content.get("version") != VERSION:
             raise FileError(
                 f"{source} is a coverage file of version {content.get('version')}, but sptc reads version {VERSION}"
@@ -225,7 +225,7 @@ class Coverage:
         except (KeyError, TypeError, ValueError, OverflowError, IndexError):
             raise FileError(f"{source} is a damaged coverage file (an invalid or missing field)") from None
         if len({group.key for group in groups}) != len(groups):
-            raise FileError(f"{source} is a damaged coverage file (it contains a group twice)")
+            raise FileError(f"{source} is a damaged coverage file (it contains a covergroup twice)")
         return cls(groups)
 
     def write(self, path: Path) -> None:
@@ -295,7 +295,7 @@ def _read_group(record: Mapping[str, Any]) -> Group:
             # proportional to the number of ranges times the number of bins.
             left -= last + 1 - first
             if not 0 <= first <= last < group.bins or left < 0:
-                raise ValueError("a range of unreachable bins exceeds the bins of the group or overlaps another range")
+                raise ValueError("a range of unreachable bins exceeds the bins of the covergroup or overlaps another")
             flat[first : last + 1] = number
     if any(type(hit) is not int or hit < 0 for row in rows for hit in row):
         raise ValueError("a hit count must be an integer of 0 or more")

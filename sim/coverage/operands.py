@@ -1,4 +1,4 @@
-"""Operations (format combinations) of a datapath, exponent ranges of their terms, and a decoder of step words."""
+"""Operations (format combinations) of a datapath, exponent ranges of their terms, and a decoder of input words."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -120,7 +120,7 @@ class Operation:
 
     @cached_property
     def exponents(self) -> range:
-        """Range of exponents of nonzero terms: of elements plus scales for products, of scales only for groups."""
+        """Range of exponents of nonzero terms: of elements plus scales for products, of scales for groups of 16."""
         formats = [*([] if self.grouped else [self.a.format, self.b.format]), *self.scale_formats]
         return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
 
@@ -225,9 +225,9 @@ class Control:
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """Operands of steps with the same control word, as container codes; the first axis of each array is the step."""
+    """Operands of steps with the same control word, as bit patterns; the first axis of each array is the step."""
 
-    a: NDArray  # elements of A at the multiplier of each slot, after any swap of neighbouring elements
+    a: NDArray  # element of A at each multiplier, after any swap of neighbouring elements
     b: NDArray
     stored: NDArray  # elements of A as stored in the matrix, before any swap of neighbouring elements
     candidates: NDArray  # units (8 or 16 bits) of B between which the multiplexers select, shape (count, chunks, 4)
@@ -241,9 +241,9 @@ class Operands:
 
 @lru_cache(maxsize=16)
 def routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the effect of each metadata nibble on the two slots of a chunk, as arrays indexed by the nibble.
+    """Return what the two indices in each metadata nibble select, as arrays indexed by the nibble.
 
-    The arrays state which unit of B each slot selects, whether a multiplexer delivers this unit, and whether the two
+    The arrays state which unit of B each index selects, whether a multiplexer delivers this unit, and whether the two
     elements of A are swapped.
     """
     nibbles = range(16)
@@ -282,7 +282,7 @@ class StepReader:
         )  # fmt: skip
 
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
-        """Return the metadata nibbles of steps, shape (count, chunks); steps of `wide` elements have fewer chunks."""
+        """Return metadata nibbles of steps, shape (count, nibbles); elements of 16 bits or more have half as many."""
         inputs = split_nibbles(self._bytes(steps, self._words.metadata))
         order = self._interface.nibble_order[wide]
         return inputs[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]
@@ -338,7 +338,7 @@ class StepReader:
 
 
 def _elements(units: NDArray, bits: int) -> NDArray:
-    """Convert rows of 8-bit or 16-bit units to containers of `bits` bits."""
+    """Convert rows of 8-bit or 16-bit words to elements that are stored in `bits` bits."""
     if bits == 4:
         return split_nibbles(units)
     elements: NDArray = np.ascontiguousarray(units).view(f"<u{bits // 8}")

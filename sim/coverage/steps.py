@@ -204,7 +204,7 @@ _INTEGER_BINS = (
     Bin("accumulator above, sum in the range", lambda s: (s.before > s.MAX) & s.in_range, (_NEGATIVE,)),
     Bin("accumulator below, sum in the range", lambda s: (s.before < s.MIN) & s.in_range, (_NEGATIVE,)),
     # Bins of extreme integer elements (smallest or largest number of a format): such an element is multiplied by a
-    # nonzero number or by another extreme element, or all slots have such elements.
+    # nonzero number or by another extreme element, or all products have such elements.
     Bin("smallest A", lambda s: (s.a_min & (s.b != 0)).any(axis=1)),
     Bin("largest A", lambda s: (s.a_max & (s.b != 0)).any(axis=1)),
     Bin("smallest B", lambda s: (s.b_min & (s.a != 0)).any(axis=1)),
@@ -251,8 +251,8 @@ def _scale_classes(codes: NDArray[np.uint8], scale: str) -> NDArray[np.intp]:
 
 
 _ZERO_SCALE = Need("ue8m0 has no zero.", lambda o: o.scale != "ue8m0")
-#: The largest exponent e_max excludes a group whose products are all zero or whose scale is zero. It includes a group
-#: of nonzero products that cancel.
+#: The largest exponent e_max excludes a group of 16 products that are all zero or have a scale of zero. It includes a
+#: group of nonzero products that cancel.
 _SCALED_GROUP_BINS = (
     Bin("zero products", lambda s: ~s.group_has_products & s.ordinary),
     Bin("scale of zero", lambda s: s.group_has_products & ~s.trace.participates & s.ordinary, (_ZERO_SCALE,)),
@@ -267,14 +267,14 @@ _SCALED_GROUP_BINS = (
 
 
 def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
-    """Return the mask of zero-sum product groups that alone have the largest exponent, in steps with a nonzero term."""
+    """Return where a group of 16 products alone has the largest exponent but sum zero, in steps with a nonzero term."""
     others = (s.trace.aligned != 0).any(axis=0) | s.trace.c_participates
     alone = s.sets_e_max.sum(axis=0) + s.c_sets_e_max == 1
     return s.sets_e_max & (s.trace.aligned == 0) & alone & others
 
 
 def _scale_codes(operation: Operation) -> Covergroup:
-    """Return the covergroup of scale codes. Axes: operand, product group, and class of the code, such as NaN.
+    """Return the covergroup of scale codes. Axes: operand, group of 16 products, and class of the code, such as NaN.
 
     A scale that is not NaN counts in a step without special values; a NaN scale counts where neither another scale nor
     the accumulator makes the result NaN.

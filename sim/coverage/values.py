@@ -39,11 +39,11 @@ class OperationValues(StepValues):
         self.coded = (operands.a, operation.a), (operands.b, operation.b)  # codes and element formats of A and of B
         self.slots_per_chunk = operation.slots // self.nibbles.shape[1]
         self.slots = np.arange(operation.slots)
-        self.chunk = self.slots // self.slots_per_chunk  # index of the metadata chunk for each slot of the step
+        self.chunk = self.slots // self.slots_per_chunk  # index of the metadata nibble of each product
 
     @cached_property
     def selection_matters(self) -> Mask:
-        """Mask of nonzero elements of A for which the selection matters, since the units of B in the chunk differ."""
+        """Mask of nonzero elements of A for which the selection matters, since the candidate elements of B differ."""
         element, candidates = self.operation.a, self.operands.candidates
         # Container bits outside the element, and the sign bit of a float, do not make an element nonzero.
         bits = element.format.bits if element.format.is_integer else element.format.bits - 1
@@ -53,7 +53,7 @@ class OperationValues(StepValues):
 
 
 class IntegerValues(OperationValues):
-    """Values of integer steps; `a_min` to `b_max` are masks of shape (count, slots), other arrays have shape (count,).
+    """Values of integer steps; `a_min` to `b_max` are masks of shape (count, products), others have shape (count,).
 
     `agrees` is the mask of steps in which the hardware's result and overflow bit are as expected.
     """
@@ -121,14 +121,14 @@ class FloatValues(OperationValues):
         self.ordinary = trace.ordinary
         self.sets_e_max = trace.participates & (trace.exponents == trace.e_max)
         self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
-        # mask of steps in which some term or the accumulator is neither zero nor Inf nor NaN
+        # for each step, whether some term or the accumulator is neither zero nor Inf nor NaN
         self.nonzero = trace.participates.any(axis=0) | trace.c_participates
         # for each product that has the largest exponent of its step, its significand; NaN for other products and for
-        # groups
+        # groups of 16 products
         significands = np.abs(trace.aligned) * 2.0**-operation.alignment_bits
         self.e_max_significands = np.where(self.sets_e_max & (not operation.grouped), significands, np.nan)
         self.truncated, self.c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated
-        # two masks of steps: alignment discards nonzero bits; a term or the accumulator stays nonzero after alignment
+        # for each step: whether alignment discards nonzero bits; whether a term or the accumulator stays nonzero
         self.loses_bits = self.truncated.any(axis=0) | self.c_truncated
         self.keeps_bits = (trace.truncated != 0).any(axis=0) | (trace.c_truncated != 0)
         codes = encode_accumulator(trace.result, code_type).astype(np.uint32)
@@ -174,7 +174,7 @@ class FloatValues(OperationValues):
 
     @property
     def all_negative(self) -> Mask:
-        """Mask of steps in which the sign bits of all products and of the accumulator are set."""
+        """For each step, whether the sign bits of all products and of the accumulator are set."""
         a_sign, b_sign = (codes >> (element.low_bit + element.format.bits - 1) & 1 for codes, element in self.coded)
         return (a_sign != b_sign).all(axis=1) & np.signbit(self.c)
 
@@ -193,7 +193,7 @@ class FloatValues(OperationValues):
 
 
 class Specials:
-    """Causes of a NaN or Inf result, as masks of steps: NaN or Inf in an operand, Inf - Inf, and Inf times zero.
+    """Causes of a NaN or Inf result, one flag per step each: NaN or Inf in an operand, Inf - Inf, and Inf times zero.
 
     `plus` and `minus` are Inf and -Inf of a product. `alone` is the mask of steps with exactly one cause of NaN, block
     scales included, and `no_nan` the mask of steps without a cause of NaN.

@@ -31,7 +31,7 @@ class _Batch(ctypes.Structure):
 
 
 def row_constants(config: CoreConfig) -> dict[str, int]:
-    """Return the constants for the C++ drivers of a row: number of words of a step, positions of fields and flags."""
+    """Return constants for C++ drivers of a dot-product unit: number of input words, positions of fields and flags."""
     words = step_words(config)
     return {
         "is_clocked": bool(config.cuts),
@@ -57,7 +57,7 @@ class RowModel(CompiledModel):
         self._latency = latency
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute the steps of all outputs, one step per cycle; return the result words, shape (tiles, m, n)."""
+        """Compute the steps of all outputs, one step per cycle; return the result words, shape (batch, m, n)."""
         results = self.run_cycles(steps, prod(steps.shape) + self._latency, previous=previous)
         return results[self._latency :].reshape(steps.shape)
 
@@ -99,7 +99,7 @@ class CompiledRow:
         assert self._bit + width <= 32, "the control word must lie within one 32-bit word of a step"
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step for each output of a batch, in order; return the result words, shape (tiles, m, n)."""
+        """Compute one step for each output of a batch, in order; return the result words, shape (batch, m, n)."""
         return self._model_for(steps).run(steps, previous)
 
     def _model_for(self, steps: Steps) -> RowModel:

@@ -39,7 +39,7 @@ class StreamModel(TopModel):
         expected: NDArray[np.uint32] | None = None,
         recorded: Sequence[NDArray | None] = (None, None, None),
     ) -> tuple[str, int]:
-        """Run test items until each has a result; return the violated rule (or "") and the number of accepted items.
+        """Run test inputs until each has a result; return the violated rule (or "") and the number of accepted inputs.
 
         Items and results are payloads, shape (count, words). Results are compared with `expected`, if given. The three
         arrays `recorded`, if given, get the result of each item, the cycle in which the item was accepted, and the
@@ -76,7 +76,7 @@ class CompiledWarp(CompiledTop[StreamModel]):
         super().__init__(config, partial(Warp, config), {}, StreamModel)
 
     def run(self, instruction: Instruction, operands: HeldOperands) -> WarpRun:
-        """Reset the warp, and execute an instruction once for each case in `operands`, in order.
+        """Reset the warp, and execute an instruction once for each set of operands in `operands`, in order.
 
         The instruction is an ``mma`` with 16 rows and formats of the datapath. Raise an `AssertionError` if the
         hardware breaks a rule of its streams or gives no result.

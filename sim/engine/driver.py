@@ -39,7 +39,7 @@ _HEADER = """\
 class CycleBits(IntFlag):
     """Events that a test triggers in one cycle, as bits that the C++ drivers and Python share."""
 
-    OFFER = 1 << 0  #: Offer the next item or command, and keep it offered until it is accepted
+    OFFER = 1 << 0  #: Offer the next input or command, and keep it offered until it is accepted
     OFFER_C = 1 << 1  #: Offer the next accumulators, and keep them offered until they are accepted
     TAKE = 1 << 2  #: Accept a result at the output in this cycle
     OFFER_MMA = 1 << 3  #: Offer the next ``mma`` instruction to a warpgroup

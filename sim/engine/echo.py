@@ -98,7 +98,7 @@ def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 class EchoBackend:
-    """Back end that computes the expected results of arrays that return a hash of their operands.
+    """Back end that computes the results expected from test arrays, which return a hash of their operands instead of D.
 
     `flags` has, for each call of :meth:`multiply`, the expected undefined-nibble flags of each panel (eight columns of
     D), shape (batch, panels, rows, 16).

@@ -38,9 +38,9 @@ class Model(Protocol):
 class Execution:
     """D matrices and undefined-nibble flags of a batch of instructions that a datapath executed."""
 
-    d: NDArray  #: Codes of the elements of D as uint32 or uint16, shape (tiles, m, n)
+    d: NDArray  #: Codes of the elements of D as uint32 or uint16, shape (batch, m, n)
     #: Undefined-nibble flags from the hardware: whether the metadata rule leaves a chunk's nibble undefined; shape
-    #: (tiles, m, chunks).
+    #: (batch, m, chunks).
     illegal: NDArray[np.bool_]
 
 
@@ -63,11 +63,11 @@ class Engine:
             self._model = SimulatedRow(config)
 
     def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps of shape (count, words) on the row, in order; return their result words, shape (count,)."""
+        """Compute steps of shape (count, words) on a dot-product unit, in order; return results, shape (count,)."""
         return self.compute(Steps.of_words(steps, self._words)).ravel()
 
     def compute(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step for each output of a batch, in order; return the result words, shape (tiles, m, n).
+        """Compute one step for each output of a batch, in order; return the result words, shape (batch, m, n).
 
         `previous` holds the result words of the previous steps, see :meth:`Steps.whole`.
         """

@@ -1,4 +1,4 @@
-"""Compiled libraries of a dot-product unit or a row: one for all instructions, and one per frequent control word."""
+"""Compiled libraries of a dot-product unit: one for all instructions, and one for each frequent control word."""
 
 import hashlib
 from collections import Counter
@@ -32,7 +32,7 @@ def recipe() -> str:
 
 
 def can_be_specialised() -> bool:
-    """Return whether Yosys is installed, which folds the constant control word of specialised libraries."""
+    """Return whether Yosys is installed, which builds libraries for one instruction by folding its control word."""
     try:
         yosys_version()
     except BackendError:
@@ -41,7 +41,7 @@ def can_be_specialised() -> bool:
 
 
 class Libraries:
-    """Compiled libraries of a dot-product unit or a row of units; each library is built on first use.
+    """Compiled libraries of a dot-product unit, with or without metadata decoder; each is built on first use.
 
     Verilator compiles the hardware for all instructions. For one control word, :func:`~sptc.sim.engine.simd.vectorised`
     writes a function of sixteen steps at once. Both kinds of libraries have the same functions. `top` is ``unit`` or

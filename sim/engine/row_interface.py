@@ -20,7 +20,7 @@ from .fingerprint import hardware_fingerprint, require_hashed_hardware
 
 __all__ = ["Field", "RowInterface", "row_interface"]
 
-#: Source text of this module at import time, which is a part of the cache key of a row interface.
+#: Source text of this module at import time, a part of the cache key of a dot-product unit's interface.
 _WRITTEN = Path(__file__).read_text(encoding="utf-8")
 
 
@@ -33,7 +33,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class RowInterface:
-    """Layouts, codes and operand orders with which software packs the steps of a row and unpacks the results."""
+    """Layouts, codes and operand orders with which software packs inputs of a dot-product unit and unpacks results."""
 
     #: Bit fields of the layouts :func:`~sptc.rtl.step.row_step_layout` (`step`),
     #: :func:`~sptc.rtl.step.row_result_layout` (`result`) and :func:`~sptc.rtl.step.control_layout` (`control`).
@@ -46,13 +46,13 @@ class RowInterface:
     #: For each byte at the B input of a unit, its source byte in the column of B, as :func:`~sptc.rtl.order.byte_order`
     #: returns them; indexed by `wide`, then by `sparse`.
     byte_order: list[list[list[int | None]]]
-    #: For each nibble decoder, the chunk whose nibble it decodes (:func:`~sptc.rtl.order.nibble_order`); index: `wide`
+    #: Index along K of the nibble of each metadata decoder (:func:`~sptc.rtl.order.nibble_order`); first index: `wide`
     nibble_order: list[list[int]]
 
 
 @lru_cache(maxsize=64)
 def row_interface(config: CoreConfig) -> RowInterface:
-    """Return the interface of a datapath's row: from the RTL if Amaranth is already imported, otherwise from the cache.
+    """Return the interface of a dot-product unit: from the RTL if Amaranth is already imported, else from the cache.
 
     Raise a `BackendError` if another user could have written the cache entry, or the hardware's sources have changed
     since the process began.
@@ -70,7 +70,7 @@ def row_interface(config: CoreConfig) -> RowInterface:
 
 
 def _read(data: bytes, entry: str) -> RowInterface | None:
-    """Return the row interface stored in a cache entry, or None if the entry is damaged."""
+    """Return the dot-product unit's interface stored in a cache entry, or None if the entry is damaged."""
     try:
         fields = parse_json(data, entry)
         for layout in ("step", "result", "control"):

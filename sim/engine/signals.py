@@ -16,16 +16,16 @@ from .python_simulator import PERIOD
 __all__ = ["Signals", "WatchedRow"]
 
 _T = TypeVar("_T")
-#: Number of VCD scopes that enclose the row. The names of these scopes are not part of component names.
+#: Number of VCD scopes that enclose the module `row`. The names of these scopes are not part of component names.
 _OUTER = 2
 _FEMTOSECONDS = round(PERIOD * 1e15)
 
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """Values of all internal signals of a row in one step. A signal is identified by component and signal name."""
+    """Values of all internal signals of a dot-product unit in one step, identified by component and signal name."""
 
-    #: VCD identifier code and width in bits of each signal. Keys: component name (its path below the row, such as
+    #: VCD identifier code and width in bits of each signal. Keys: component name (path below module `row`, such as
     #: ``unit.align.align3``) and signal name.
     codes: dict[tuple[str, str], tuple[str, int]]
     values: dict[str, int | str]  #: Signal values in this step; the keys are VCD identifier codes
@@ -69,7 +69,7 @@ class WatchedRow:
 
 
 def _read(path: Path, periods: Sequence[int]) -> Iterator[Signals]:
-    """Yield the signal values of each step, at the end of the clock period in which the step is at the row's inputs."""
+    """Yield the signal values of each step, at the end of the clock period in which the step is at the inputs."""
     codes: dict[tuple[str, str], tuple[str, int]] = {}
     values: dict[str, int | str] = {}
     scopes: list[str] = []

@@ -1,4 +1,4 @@
-"""Dot-product unit or row with a constant control word, without the logic that only other instructions need.
+"""Dot-product unit with a constant control word, without the logic that only other instructions need.
 
 The results are those of the general hardware, with less than half of the work for a simulator. The registers, which
 only add latency, are replaced by wires, so that the result is a combinational function of one step.
@@ -46,7 +46,7 @@ write_json registered.json
 
 
 def specialised(config: CoreConfig, top: str, control: int) -> Mapping[str, Any]:
-    """Return the netlist of a ``unit`` or ``row`` with a constant control word, as ports and cells of Yosys' JSON.
+    """Return the netlist of module ``unit`` or ``row`` with a constant control word, as ports and cells of Yosys' JSON.
 
     Raise a `BackendError` if Yosys is missing or fails.
     """

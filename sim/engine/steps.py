@@ -20,7 +20,7 @@ _WORD = 32
 
 
 def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
-    """Return rows of container codes, shape (tiles, rows, elements), as bytes; two 4-bit elements share one byte."""
+    """Return element codes, shape (matrices, rows, elements), as bytes; two 4-bit elements share one byte."""
     if container_bits == 4:
         return join_nibbles(codes)
     return np.ascontiguousarray(codes).view(np.uint8)
@@ -39,38 +39,38 @@ class StepWords:
     scale_b: slice
     control: slice
     overflow_bit: int  #: Position of the previous step's overflow bit in the control word
-    total: int  #: Total number of 32-bit words in a step
+    total: int  #: Total number of 32-bit input words of a step
     result_overflow: int  #: Position of the step's overflow bit in a result word
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Input words of one step for each output of a batch of tiles.
+    """Input words of one step (dot product) for each output of a batch of matrices D.
 
     The input words of an output are the bitwise OR of the words of its row and the words of its column. The accumulator
     is the result of the previous step of the output.
     """
 
-    #: Input words of each row: A, metadata, scales of A and control, shape (tiles, m, words). Other fields are zero.
+    #: Input words of each row: A, metadata, scales of A and control, shape (batch, m, words). Other fields are zero.
     row: NDArray[np.uint32]
-    #: Input words of each column: B and scales of B, shape (tiles, n, words). Other fields are zero.
+    #: Input words of each column: B and scales of B, shape (batch, n, words). Other fields are zero.
     column: NDArray[np.uint32]
     words: StepWords
 
     @classmethod
     def of_words(cls, steps: NDArray[np.uint32], words: StepWords) -> "Steps":
-        """Return input words, shape (steps, words), as the steps of one tile with one column and a row per step."""
+        """Return input words, shape (steps, words), as the steps of one matrix with one column and a row per step."""
         return cls(np.ascontiguousarray(steps)[None], np.zeros((1, 1, words.total), np.uint32), words)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Number of tiles, number of rows of a tile, and number of columns of a tile."""
+        """Number of matrices in the batch, number of rows of a matrix, and number of columns of a matrix."""
         return (*self.row.shape[:2], self.column.shape[1])
 
     def whole(self, previous: NDArray | None = None) -> NDArray[np.uint32]:
-        """Return all input words of each output, shape (tiles, m, n, words).
+        """Return all input words of each output, shape (batch, m, n, words).
 
-        `previous` holds the result words of the previous steps, shape (tiles, m, n). By default, the accumulators are
+        `previous` holds the result words of the previous steps, shape (batch, m, n). By default, the accumulators are
         those in the words, or zero.
         """
         steps = self.row[:, :, None] | self.column[:, None]

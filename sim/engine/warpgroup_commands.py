@@ -71,7 +71,7 @@ class WarpInstruction:
 
     #: Payload words of :func:`~sptc.rtl.tensor_cores.mma_layout`, without the tensor core number.
     words: NDArray[np.uint32]
-    control: int  #: Control word of all steps of the instruction
+    control: int  #: Control word of the dot-product units, equal for all steps of the instruction
     registers: int  #: Number of registers of D per thread
     surroundings: int  #: Part of the instruction's measured latency that is spent outside the tensor core, in cycles
     #: Index of an earlier instruction on the same tensor core whose D is this instruction's C; None if C is in
@@ -96,7 +96,7 @@ def wait(pending: int) -> Command:
 
 
 def multiplication(config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int) -> Command:
-    """Return the command for a ``wgmma`` instruction with the operands of one case; `case` is an index in the batch."""
+    """Return the command for a ``wgmma`` instruction with the operands at index `case` of the batch."""
     arrays, layout = operands.arrays, descriptor_layout()
     a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in operands.descriptors)
     fields = {"operation": Operation.MULTIPLY, "a_descriptor": a_descriptor, "b_descriptor": b_descriptor}
@@ -130,7 +130,7 @@ def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immed
 def warp_instruction(
     config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int, after: int | None = None
 ) -> WarpInstruction:
-    """Return an ``mma`` instruction with one case of the operands; for `after`, see :class:`WarpInstruction`.
+    """Return an ``mma`` with operands at index `case` of the batch; for `after`, see :class:`WarpInstruction`.
 
     The instruction has 16 rows and no block scales.
     """

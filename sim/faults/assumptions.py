@@ -90,7 +90,7 @@ def step_pipeline(config: CoreConfig, arch: str, layout: data.StructLayout) -> P
 
 
 class AssumedSteps(Elaboratable):
-    """Row or dot-product unit under the assumption that its control word belongs to an instruction of the datapath."""
+    """Dot-product unit under the assumption that its control word belongs to an instruction of the datapath."""
 
     def __init__(self, design: Row | Unit, arch: str) -> None:
         self._design, self._arch = design, arch
@@ -118,7 +118,7 @@ class AssumedArray(Warp):
     """
 
     def elaborate(self, platform: object) -> Module:
-        """Instantiate the black box, count the items in the array, and assume that its handshakes obey the protocol."""
+        """Instantiate the black box, count the inputs in flight, and assume that its handshakes obey the protocol."""
         m = Module()
         m.submodules.array = array = ArrayInstance(self.config)
         m.submodules.assumption = assumption = Module()
@@ -151,7 +151,7 @@ class AssumedArray(Warp):
 
 
 def _read_by_array(config: CoreConfig, item: Any, result: Any, valid: Value) -> list[Any]:
-    """Return assignments that set `result` to the parts of a valid item that an array reads, with zeros elsewhere."""
+    """Return assignments that set `result` to the operands in `item` that an array of units reads, else to zero."""
     control, long = item.control, item.long
     sparse, half, wide = control.sparse, control.result == ResultCode.F16, is_wide(config, control.a)
     scaled = control.scale != ScaleCode.NONE

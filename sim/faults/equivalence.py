@@ -62,15 +62,15 @@ class Pipeline:
 #: Numbers of cycles in successive proof attempts. Registers that the fault can affect within this number of cycles may
 #: differ between the designs with and without the fault; with None, every register may differ.
 _CYCLES = (0, 1, 2, None)
-#: ABC commands of successive searches. The first search uses the whole slice, so a difference that it finds exists in
-#: the slice. The other two searches look for a small abstraction that suffices for the proof: the second search
-#: abstracts the slice itself, and the third search abstracts the simplified slice.
+#: ABC commands of successive searches. The first search uses all logic that a claim depends on, so a difference that it
+#: finds exists in this logic. The other two searches look for a small abstraction that suffices for the proof: the
+#: second search abstracts the logic itself, and the third search abstracts the simplified logic.
 _SEARCHES = (
     "strash; bmc3 -F 12 -T {seconds}; scorr; dc2; pdr -T {seconds}; iprove",
     "strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
     "strash; scorr; dc2; &get; &gla -F 150 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}",
 )
-#: First search, on slices whose logic covers only a few cycles: number of these cycles, ABC commands, and maximum
+#: First search, for claims whose logic covers only a few cycles: number of these cycles, ABC commands, and maximum
 #: number of claims for which the search is tried.
 _DEPTH, _SHORT, _MOST_CLAIMS = 2, "strash; scorr; dc2; pdr -T {seconds}; iprove", 1000
 #: Fraction of a proof's time limit that each successive ABC search may use for a single claim.
@@ -134,7 +134,7 @@ class _Proofs:
         return verdict
 
     def _by_cases(self, fault: Fault, pipeline: Pipeline) -> Verdict:
-        """Decide whether the fault can change a result of a pipelined design, with one proof per case."""
+        """Decide whether the fault can change a result of a pipelined design; one proof per kind of control word."""
         write_wires(self._place)
         graph, slices = self._design(_WHOLE + WITHOUT_REGISTERS)
         claims = slices.claims_about(fault.number, None)
@@ -146,7 +146,7 @@ class _Proofs:
         return Verdict.EQUIVALENT
 
     def _by_slices(self, fault: Fault, prepare: str) -> Verdict:
-        """Decide whether the fault changes an output; slices of equal structure share one proof.
+        """Decide whether the fault changes an output; output bits with equal logic share one proof.
 
         With the units flattened into an array, slices are too large if every register may differ.
         """
@@ -170,8 +170,8 @@ class _Proofs:
         chosen = slices.representatives(claims)
         together = self._search(slices, chosen, _SEARCHES[0], self._timeout / 2)
         if together is Verdict.TOLD_APART:
-            # The search for `chosen` leaves out assumptions about many nodes. Claims of equal slice structure can
-            # differ in these assumptions, which the search for all `claims` includes.
+            # The search for `chosen` leaves out assumptions about many nodes. Claims about equal logic can differ in
+            # these assumptions, which the search for all `claims` includes.
             together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2, all_assumed=True)
             return together is Verdict.EQUIVALENT
         return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in chosen)
@@ -206,7 +206,7 @@ class _Proofs:
         return Verdict.TOLD_APART if any(words in printed for words in _DIFFERS) else Verdict.UNDECIDED
 
     def _design(self, prepare: str) -> tuple[Graph, Slices]:
-        """Return graph and slices of the design with all faults, transformed by the Yosys commands `prepare`."""
+        """Return the design with all faults as a graph, and its :class:`Slices`, after the Yosys commands `prepare`."""
         if prepare not in self._designs:
             names = {fault.number: f"fault_{fault.number}" for fault in self._faults}
             insert = "".join(f"{fault.command} -ctrl {names[fault.number]} 1 1\n" for fault in self._faults)

@@ -36,8 +36,8 @@ _CHUNK_VECTORS = 256
 #: Stages of a dot-product unit that are separate components; the cells between the stages belong to the component
 #: `row`.
 _STAGES = ("select", "multiply", "align", "reduce", "round")
-#: Numbers of cycles that a row is run between comparisons of results: few at first, since most faults are detected
-#: early.
+#: Numbers of cycles that a dot-product unit runs between comparisons of its results: few at first, since most faults
+#: are detected early.
 _LOOKS = (64, 512, 4096)
 
 
@@ -47,13 +47,13 @@ class Regression(Protocol):
     netlist: Netlist
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Return the number of vectors, steps or items before the fault is detected, or None if it is not detected."""
+        """Return the number of test inputs until the fault is detected, or None if it is not detected."""
 
 
 def regression(settings: Settings, faults: int, seed: int, folder: Path, program: Any = None) -> Regression:
     """Insert faults into a top module, build the module in a folder, and draw its test vectors.
 
-    The settings give the number of input vectors per component, or of steps, tiles or instructions of the top module. A
+    The settings give the number of input vectors per component, or of steps or instructions of the top module. A
     warpgroup and a CTA require a test program instead: a list of :class:`~sptc.sim.benches.warpgroup_items.Job`, or
     :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram` objects.
     The faults are divided among the components of the top module in proportion to their areas. All random draws use
@@ -106,7 +106,7 @@ def _octets(vectors: NDArray) -> NDArray[np.uint8]:
 
 
 def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Path) -> Netlist:
-    """Insert single faults into a row: its metadata decoder, the stages of its unit, and the other cells.
+    """Insert single faults into a dot-product unit: its metadata decoder, its stages, and the other cells.
 
     The row is assumed to execute the instructions of `arch`. Other parameters are those of :func:`~.mutants.mutated`.
     """
@@ -117,7 +117,7 @@ def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Pa
 
 
 class _Row:
-    """Fault regression of one row; its pipeline is enabled in about two of three cycles."""
+    """Fault regression of one dot-product unit; its pipeline is enabled in about two of three cycles."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config = settings.config
@@ -136,7 +136,7 @@ class _Row:
         self._row = RowModel(self.netlist.compiled(folder, "row.cpp", row_constants(config)))
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run steps on the row; return the number of steps until the fault is detected, None if it is not detected."""
+        """Run steps on the dot-product unit; return their number until the fault is detected, None if it is not."""
         self._row.select_fault(fault.number if fault else 0)
         start = entered = 0
         for look in chain(_LOOKS, repeat(_LOOKS[-1])):

@@ -1,4 +1,4 @@
-"""Proof claims that a fault does not change an output bit, each with only the logic that the bit depends on.
+"""Claims, to be proved, that a fault does not change an output bit; each has only the logic that determines the bit.
 
 A slice has two copies of the logic that the fault can affect, once without and once with the fault, and one copy of the
 logic in front::
@@ -32,11 +32,11 @@ from .graph import INPUT, Graph, packed
 
 __all__ = ["Claim", "Slices"]
 
-#: A node is shared if it feeds at least this many registers and AND gates. Slices have equal structure only if they
-#: read the same shared nodes.
+#: A node is shared if it feeds at least this many registers and AND gates. The logic of two claims has equal
+#: structure only if it reads the same shared nodes.
 _MANY_READERS = 100
-#: Maximum number of nodes that an assumption in a slice depends on. Larger assumptions, which compare whole words, are
-#: left out of most slices.
+#: Maximum number of nodes that an assumption in a proof depends on. Larger assumptions, which compare whole words, are
+#: left out of most proofs.
 _LARGEST_ASSUMPTION = 5000
 
 
@@ -66,7 +66,7 @@ class Slices:
         #: Nodes that the fault can affect, and for each of these nodes its copy with the fault.
         self._originals: list[int] = []
         self._copies: dict[int, int] = {}
-        #: All assumptions of the design, and those that depend on few nodes, which every slice contains.
+        #: All assumptions of the design, and those that depend on few nodes, which every proof uses.
         self._all_assumptions = [one for literal in graph.assumptions for one in graph.conjuncts(literal)]
         self._assumptions = [one for one in self._all_assumptions if len(self._cone([one])) <= _LARGEST_ASSUMPTION]
         nodes = range(graph.registers, len(graph))
@@ -89,7 +89,7 @@ class Slices:
         return [claim for claim in claims if claim.right != claim.faulty]
 
     def representatives(self, claims: Iterable[Claim]) -> list[Claim]:
-        """Group claims whose slices have equal structure; return one claim per group, from the smallest group on."""
+        """Group claims whose logic has equal structure; return one claim per group, from the smallest group on."""
         groups: dict[bytes, list[Claim]] = {}
         for claim in claims:
             groups.setdefault(self._structure(claim), []).append(claim)
@@ -165,7 +165,7 @@ class Slices:
         return tuple(one >> 1 for one in self._literals(node) if one >> 1 not in self._constants)
 
     def _ends(self, literals: Iterable[int], depth: int | None) -> frozenset[int]:
-        """Return the registers at which a slice ends: their values reach the literals after more than `depth` cycles.
+        """Return the registers that bound the logic of `literals`: their values arrive after more than `depth` cycles.
 
         Registers that the selected fault can affect are not included.
         """
@@ -193,7 +193,7 @@ class Slices:
         return frozenset(ends)
 
     def _cone(self, literals: Iterable[int], ends: frozenset[int] = frozenset()) -> set[int]:
-        """Return all nodes except constants on which literals depend; dependencies end at the registers in `ends`."""
+        """Return all nodes but constants on which `literals` depend; dependencies end at the registers in `ends`."""
         reached, pending = set[int](), [literal >> 1 for literal in literals]
         while pending:
             node = pending.pop()
@@ -207,7 +207,7 @@ class Slices:
         return node if node < len(self._graph) else self._originals[node - len(self._graph)]
 
     def _structure(self, claim: Claim) -> bytes:
-        """Return a digest of the structure of a slice. Claims of equal structure are all true or all false."""
+        """Return a hash of the structure of a claim's logic. Claims of equal structure are all true or all false."""
         numbers: dict[int, object] = {}
         own: list[int] = []
         pending = [literal >> 1 for literal in reversed(claim)]

@@ -1,4 +1,4 @@
-"""Fault regression of cores (arrays of units) and warps, with gaps between items, stalls of results, and resets."""
+"""Fault regression of cores (arrays of units) and warps, with gaps between inputs, stalls of results, and resets."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -35,7 +35,7 @@ class StreamRegression:
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng, config, arch = np.random.default_rng(seed), settings.config, settings.arch
         component: Core | Warp
-        # Submodules that another fault regression covers get no faults: a core's decoders, and the core of a warp.
+        # Submodules that another fault regression covers get no faults: the decoders of a core, and the core of a warp.
         if settings.top == "core":
             component, items = Core(config, TAG, unit_instance(TOP)), tiles(config, arch, rng)
             pace, cycles_per_item = 1, 2
@@ -56,7 +56,7 @@ class StreamRegression:
         self._model = StreamModel(self.netlist.compiled(folder, "stream.cpp", {}, clocked_ports(design)))
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the items; return the number of items accepted before a rule violation, None without a violation."""
+        """Run the inputs; return the number of inputs accepted before a rule violation, None without a violation."""
         self._model.select_fault(fault.number if fault else 0)
         cycles = len(self._pattern)
         broken, taken = self._model.run(
@@ -71,9 +71,9 @@ def joined(payloads: Iterable[int], bits: int) -> NDArray[np.uint32]:
 
 
 def stream_pattern(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return random events for each cycle: gaps before items and accumulators, stalls of results, and resets.
+    """Return random events for each cycle: gaps before inputs and accumulators, stalls of results, and resets.
 
-    `pace` is the number of cycles that an item takes.
+    `pace` is the number of cycles that an input takes.
     """
     patterns = random_pattern(rng, pace=pace, resets=True), random_pattern(rng, pace=pace)
     bits = [

@@ -39,7 +39,7 @@ _BESIDE = 64
 #: Maximum number of cycles from the last result to the completion of the last commit group.
 _TAIL = 64
 #: Components with their submodules. No faults are injected into warps, which the fault regression of a warp covers,
-#: nor into the life-cycle checker, which only raises flags and has its own tests.
+#: nor into the checker of undefined ``wgmma`` usage, which only raises flags and has its own tests.
 _COMPONENTS = {
     UNTOUCHED: (*(f"{_CORES}.core_{core}.warp" for core in range(WARPS)), "design.commands_0.life_cycle"),
     "operand_fetch": (f"{_CORES}.fetch",),
@@ -80,7 +80,7 @@ class WarpgroupRegression:
             self._record(work)
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the commands; return the number of accumulator panels accepted before a violation, None if there is none.
+        """Run the commands; return how often accumulators were accepted before a violation, None if there is none.
 
         A fault also shows in outputs that differ in any cycle from those without the fault.
         """
@@ -161,7 +161,7 @@ class WarpgroupRegression:
 
 
 def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return random ``mma`` events per cycle: acceptance of results, and offers to a tensor core, which may be full.
+    """Return random ``mma`` events per cycle: acceptance of results, and offers, even to a tensor core that is full.
 
     An ``mma`` that waits behind a stalled result keeps its array busy, so no ``mma`` is offered for two thirds of the
     time.
@@ -180,7 +180,7 @@ def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray
 
 
 def _shortest_first(jobs: list[Job]) -> list[Job]:
-    """Return the jobs sorted by number of panels; successive jobs still use alternate halves of shared memory."""
+    """Return the instructions sorted by N; successive instructions still use alternate halves of shared memory."""
     halves = [sorted(jobs[half::2], key=lambda job: len(job.panels)) for half in range(2)]
     return [job for pair in zip(*halves, strict=False) for job in pair]
 
@@ -193,7 +193,7 @@ def _with_more_offers(rng: np.random.Generator, pattern: NDArray[np.uint16]) -> 
 
 
 def _with_long_stalls(rng: np.random.Generator, pattern: NDArray[np.uint16], pace: int) -> NDArray[np.uint16]:
-    """Return a pattern in which results of ``wgmma`` and of ``mma`` on each core also wait for many cycles at a time.
+    """Return a pattern in which results of ``wgmma`` and of ``mma`` on each tensor core also wait for many cycles.
 
     Many instructions are then in flight, and results of a panel wait behind those of an ``mma`` on one tensor core.
     """

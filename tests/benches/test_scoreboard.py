@@ -51,13 +51,13 @@ def test_what_is_under_way() -> None:
 @pytest.mark.parametrize(
     ("message", "cycles"),
     [
-        ("no item is in flight", [cycle(result=0x100)]),
-        ("no item is in flight", [cycle(taken=True), cycle(result=0x100), cycle(result=0x100)]),  # a second result
-        ("no item is in flight", [cycle(taken=True), RESET, cycle(result=0x100)]),  # the reset discards the item
+        ("no input is in flight", [cycle(result=0x100)]),
+        ("no input is in flight", [cycle(taken=True), cycle(result=0x100), cycle(result=0x100)]),  # a second result
+        ("no input is in flight", [cycle(taken=True), RESET, cycle(result=0x100)]),  # the reset discards the item
         ("item 0: 1 bits differ", [cycle(taken=True), cycle(taken=True), cycle(result=0x101)]),  # item 0 is lost
         ("withdrawn", [cycle(taken=True), cycle(result=0x100, ready=False), cycle()]),
         ("changed", [cycle(taken=True), cycle(result=0x100, ready=False), cycle(result=0x1100, ready=False)]),
-        ("no result for 6 cycles with 1 items", [cycle(taken=True), *[cycle()] * 6]),
+        ("no result for 6 cycles with 1 inputs", [cycle(taken=True), *[cycle()] * 6]),
         ("no result for 6 cycles", [cycle(taken=True)] * 7),  # items are accepted without results
         ("was not accepted in 6 cycles", [cycle(waits=True)] * 6),
         ("was not accepted in 6 cycles", [cycle(waits=True), cycle(ready=False, waits=True)] * 6),  # output stalls

@@ -1,5 +1,5 @@
-// Driver of a row without registers and with a constant control word. The driver exports the functions of `row.cpp`,
-// but computes many outputs at once.
+// Driver of a dot-product unit without registers and with a constant control word. The driver exports the functions of
+// `row.cpp`, but computes many outputs at once.
 #include "batch.h"
 #include "computed.h"
 
@@ -10,16 +10,16 @@
 
 namespace {
 
-// Lines, which are the rows or the columns of a tile: input words, number of lines, and distance between the results of
-// two consecutive lines.
+// Lines, which are the rows or the columns of a matrix: input words, number of lines, and distance between the results
+// of two consecutive lines.
 struct Lines {
     const uint32_t *words;
     size_t count, distance;
 };
 
 // Compute the outputs of up to `lanes` rows with all columns, or of up to `lanes` columns with all rows. Each vector
-// lane computes one line of `in_lanes`; lane 0 computes line `first`. `previous` and `results` begin at the first
-// output of the tile.
+// lane computes one row or column of `in_lanes`; lane 0 computes number `first`. `previous` and `results` begin at the
+// first output of the matrix.
 void compute_lines(const Lines &in_lanes, size_t first, const Lines &others, const uint64_t *previous,
                    uint64_t *results) {
     const size_t count = in_lanes.count - first < lanes ? in_lanes.count - first : lanes;

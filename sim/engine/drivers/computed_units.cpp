@@ -19,7 +19,7 @@ struct Unit {
     size_t next = 0;
 };
 
-// Dot-product units, and pointers to the pipeline entries whose steps are not yet computed.
+// Dot-product units, and pointers to the pipeline entries whose results are not yet computed.
 struct Units {
     std::deque<Unit> all;
     std::vector<Entry *> waiting;

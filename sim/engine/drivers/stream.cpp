@@ -1,4 +1,4 @@
-// Driver of a stream component with one result per item: offers items with gaps, stalls results, and resets the
+// Driver of a component with one result per input payload: offers inputs with gaps, stalls results, and resets the
 // component.
 #include "checks.h"
 #include "units.h"
@@ -6,10 +6,10 @@
 extern "C" void *stream_create(const Library *library) { return new Top(*library); }
 extern "C" void stream_destroy(void *stream) { delete static_cast<Top *>(stream); }
 
-// Run from reset until every item has its result, but at most `cycles` cycles. Return the violated rule, or null.
-// `taken` is the number of accepted items. If `expected` is null, no results are compared; if `recorded` is null, no
+// Run from reset until every input has its result, but at most `cycles` cycles. Return the violated rule, or null.
+// `taken` is the number of accepted inputs. If `expected` is null, no results are compared; if `recorded` is null, no
 // results are recorded; if `accepted` is null, no cycle numbers of acceptance are recorded. A run that is recorded must
-// have no resets, because an item that a reset drops has no result.
+// have no resets, because an input that a reset drops has no result.
 extern "C" const char *stream_run(void *handle, const char *items, const char *expected, char *recorded,
                                   int64_t *accepted, int64_t *done, int64_t count, const uint16_t *pattern,
                                   int64_t pattern_cycles, int64_t cycles, int64_t longest_wait, int64_t *taken) {

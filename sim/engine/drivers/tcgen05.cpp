@@ -13,8 +13,8 @@ constexpr uint32_t memory_units = 1u << 14;
 
 struct Command {
     const uint32_t *payload[2];                // command payload for each CTA
-    uint32_t *flags[2];                        // flags of undefined nibbles for each panel, in the order of writing
-    int32_t panels, written[2], undefined[2];  // panels of D (0: commit), panels written, flags of undefined placement
+    uint32_t *flags[2];                        // flags of undefined nibbles for each eight columns of D, as written
+    int32_t panels, written[2], undefined[2];  // 8-column panels of D (0: commit), panels written, undefined placements
     int64_t taken[2], done[2];
 };
 
@@ -27,7 +27,7 @@ struct Work {
     int64_t cycles;       // maximum number of cycles of the run
     int64_t arrivals[2];  // number of arrived commits
     uint32_t *outputs;    // for each cycle, a hash of all outputs; null: outputs are not hashed
-    int64_t compares;     // whether the hashes are compared with `outputs` instead of stored there
+    int64_t compares;     // whether hashes of outputs are compared with `outputs`, not stored there
 };
 
 struct Cta : Top {

@@ -9,7 +9,7 @@ namespace {
 constexpr uint32_t memory_units = 1u << 14, half = memory_units / 2;
 
 // A command of a warpgroup. `image` has the contents of the half of shared memory that contains `first_unit`, or of all
-// shared memory if `image` is larger than one half. `reads` and `ready` are checked unless they are negative.
+// shared memory if `image` is larger than one half. Negative `reads` or `ready` are not checked.
 struct Command {
     const uint32_t *payload, *image, *c, *expected;  // c: null if C is the previous multiplication's result
     uint32_t *results;
@@ -53,7 +53,7 @@ struct Work {
     int64_t longest_wait, longest_silence;  // longest waits in cycles: for a stream transfer, and for an mma result
     int64_t ends_with_commands;             // whether the run ends after the commands, even before all mma end
     int64_t compares;                       // whether the outputs must have the hashes in `outputs`
-    int64_t accepted;                       // number of accepted panels of accumulators
+    int64_t accepted;                       // number of accepted accumulator panels (eight columns of C)
     uint32_t *outputs;                      // for each cycle without reset, a hash of all outputs; null: not hashed
 
     // Return the index of the first multiplication from command `place` on; `count` if there is none.
@@ -99,7 +99,7 @@ class Run {
     Results<warp_words * 4> of_mma[warps];
     std::deque<int64_t> marks;  // for each pending commit group, number of finished multiplications that completes it
     int64_t issued, finished, times_read, reads_due, since_alone, ready_alone;
-    int64_t since[warps], interval[warps];  // per tensor core: cycles since its last mma, and until it has room
+    int64_t since[warps], interval[warps];  // per tensor core: cycles since its last mma, and until it takes the next
     Waiting closed, starved;
 
     void forget();
@@ -337,7 +337,7 @@ const char *Run::all_cycles() {
     for (; cycle < work.cycles && !ended(); ++cycle) {
         uint16_t now = work.pattern[cycle % work.pattern_cycles];
         // Force events that are rare in random patterns: offers and acceptance in the same cycle after a stall, and a
-        // reset in the cycle after an accepted panel of accumulators or a valid panel of results.
+        // reset in the cycle after accepted accumulators or valid results.
         if (stalled && now & pattern_meet)
             now = (now & ~pattern_reset) | pattern_offer | pattern_offer_c | pattern_take;
         if (moved && now & pattern_meet_reset) now = pattern_reset;
