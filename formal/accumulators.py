@@ -25,8 +25,8 @@ _KEPT, _INSIDE = 2, 1
 _DUE = _KEPT + _INSIDE
 
 
-#: Upper bound on the cycles needed to reach every cover condition: the time in which the accumulators of two panels of
-#: D are read, and the results of these panels are written.
+#: Upper bound on the cycles needed to reach every cover condition: the time in which the accumulators of two panels
+#: (eight columns each) of D are read, and the results of these panels are written.
 _CYCLES = 12
 
 
@@ -37,14 +37,14 @@ def _contents(h: Harness) -> None:
     The proof does not cover requests that read no accumulators.
     """
     reset = h.clocked()
-    # The proof needs only one array, with 16 lanes of tensor memory, because all lanes have the same wiring.
+    # The proof needs only one dot-product array, with 16 tensor-memory lanes, because all lanes have the same wiring.
     store = h.add("store", Accumulators(1, _INSIDE))
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
     h.m.d.comb += store.o.valid.eq(h.free("o_valid"))
-    # Only the upper half of the columns of tensor memory contains ones. The marked request reads from the upper half,
-    # and all other requests read from the lower half. A one in a delivered panel thus identifies the marked request.
+    # Only the upper half of the columns of tensor memory contains ones. The request that the proof follows reads from
+    # the upper half, and all other requests read from the lower half. Ones in delivered data thus identify the request.
     hit = Signal(reset_less=True, name="hit")
     h.assume(~flow.accepts | (request.add & (request.column[-1] == flow.marks)))
     h.m.d.sync += hit.eq(Mux(memory.read, memory.read_column[-1], h.free("noise")))
@@ -72,7 +72,7 @@ def _order(h: Harness) -> None:
     marks = h.named("marks", h.free("mark") & accepts & ~marked)
     column = constant(h, "marked_column", COLUMN_BITS)
     h.assume(~marks | (request.column == column))
-    # Model the arrays of dot-product units: a result may arrive in any cycle in which a panel is in the arrays.
+    # Model the arrays of dot-product units: a result may arrive in any cycle in which the arrays hold operands.
     due, inside = Signal(range(_DUE + 2), name="due"), Signal(range(_INSIDE + 1), name="inside")
     writes = h.named("writes", h.free("result") & (inside != 0) & ~reset)
     room = (inside != _INSIDE) | writes

@@ -1,4 +1,4 @@
-"""Proofs about alignment: truncation of every term to F bits below e_max, the largest exponent of a step."""
+"""Proofs about alignment: truncation of every term to F bits below e_max, the largest exponent of the terms."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ _INTEGER_EXPONENT = 2
 
 
 def _shifters(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield constructor arguments of :class:`AlignmentShifter`, for products, the accumulator and scaled groups."""
+    """Yield constructor arguments of :class:`AlignmentShifter`, for products, accumulator and scaled sums."""
     for slot in range(float_slots(config)):
         floats = [element for element in config.elements_of_slot(slot) if not element.fixed_point]
         # Products of two significands are below four, so they have two bits above the binary point.
@@ -97,7 +97,7 @@ def _signed_term(group: ProductGroup, shift_amount: Value, place: int) -> Value:
 
 
 def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list[ProductGroup]) -> Value:
-    """Return 1 if parts of groups are truncated separately: with ue4m3 scales, if a group's exponent exceeds C's."""
+    """Return 1 if parts of a sum of 16 are truncated alone: with ue4m3 scales, if a product's exponent exceeds C's."""
     c_exponent = stage.i.c_grid_exponent + c_excess_bits(config)
     pairs = zip(product_groups, stage.i.group_exponents, strict=True)
     larger = Cat(group.participates & (group.exponent + exponent > c_exponent) for group, exponent in pairs).any()
@@ -107,7 +107,7 @@ def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list
 def _group_of(
     h: Harness, config: CoreConfig, stage: AlignStage, index: int, first: int = 0, count: int = BLOCK_GROUP
 ) -> ProductGroup:
-    """Instantiate a component that sums `count` products of a group, and connect it to the align stage's inputs."""
+    """Instantiate a component that sums `count` of 16 products, and connect it to the align stage's inputs."""
     name, begin = f"group{index}_{first}_{count}", index * BLOCK_GROUP + first
     group, slots = h.add(name, ProductGroup(config, count)), range(begin, begin + count)
     if scales_groups(config):  # products of floats have a separate sign bit, products of integers do not
@@ -123,7 +123,7 @@ def _group_of(
 
 @ALIGNMENT.property("terms", kinds)
 def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
-    """The align stage truncates every product, every scaled group and the accumulator toward zero at 2**(E - F).
+    """The align stage truncates every product, every scaled sum and the accumulator toward zero at 2**(E - F).
 
     F is the number of alignment bits. Products may have any value below four, and the largest exponent E may have any
     value that is not below the exponents of the products. Integers are not shifted. In steps whose products are summed
@@ -180,7 +180,7 @@ def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -
 def _claim_groups(
     h: Harness, config: CoreConfig, element: Element, stage: AlignStage
 ) -> tuple[Value, list[ProductGroup], Value]:
-    """Claim that the align stage outputs the right terms for groups of products.
+    """Claim that the align stage outputs the right terms for sums of 16 products.
 
     Return the largest exponent of all terms, the groups, and whether the parts of the groups are truncated separately.
     """
@@ -219,7 +219,7 @@ def _claim_groups(
 
 
 def _claim_products(h: Harness, config: CoreConfig, elements: list[Element], stage: AlignStage, e_max: Value) -> None:
-    """Claim that the align stage outputs the right term for each product that is not summed in a group."""
+    """Claim that the align stage outputs the right term for each product that is aligned alone, not in a sum of 16."""
     element, floats = elements[0], not elements[0].fixed_point
     i, addends = stage.i, stage.o.addends
     most = max(map(_largest_exponent, elements)) if floats else _INTEGER_EXPONENT

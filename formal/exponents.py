@@ -37,15 +37,15 @@ ALIGNMENT = Topic("alignment")
 PRODUCT_EXPONENT = unsigned(EXPONENT_BITS + 1)
 #: Width in bits of the difference between the largest exponent and the exponent of any term.
 DISTANCE_BITS = ALIGNED_EXPONENT.width - 1
-#: Upper limit of the magnitude of e_max (largest exponent of a step) with e2m1 operands, before e_max includes the
-#: exponents of groups of products.
+#: Upper limit of the magnitude of e_max (largest exponent of the addends) with e2m1 operands, before e_max includes the
+#: exponents of sums of 16 products.
 GROUP_LIMIT = 256
 _UE8M0_BIAS = 127
 _RESULTS = FORMATS["f16"], FORMATS["f32"]
 
 
 def scales_groups(config: CoreConfig) -> bool:
-    """Return whether a datapath scales and aligns groups of products."""
+    """Return whether a datapath scales and aligns sums of 16 products."""
     return any(element.packed_float for element in config.elements)
 
 
@@ -171,7 +171,7 @@ class _Stage:
 
 @ALIGNMENT.property("e_max", kinds)
 def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
-    """The multiply stage finds E: the floor e_zero, or the largest exponent of a nonzero product or accumulator.
+    """The multiply stage finds E: the lower limit e_zero, or the largest exponent of a nonzero product or accumulator.
 
     None of these exponents is larger than E, and at least one of them equals E. The distances of E from the exponents
     of the accumulator and of the smallest normal number are right, and fit the widths of their signals. The exponent of
@@ -236,7 +236,7 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
 
 
 def _claim_group_exponents(h: Harness, config: CoreConfig, element: Element, stage: MultiplyStage) -> None:
-    """Claim that the multiply stage finds the largest exponent of the nonzero products of each group."""
+    """Claim that the multiply stage finds the largest exponent of the nonzero products of each group of 16."""
     for group, port in enumerate(stage.o.group_exponents):
         exponents = []
         for slot in range(group * BLOCK_GROUP, (group + 1) * BLOCK_GROUP):

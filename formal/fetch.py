@@ -50,7 +50,7 @@ def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Valu
 
 @FETCH.property("address", lambda _: product(_SWIZZLES, ("k", "mn")))
 def _address(h: Harness, swizzle: str, major: str) -> None:
-    """For every matrix descriptor, panel and core matrix, the eight word addresses follow PTX's canonical layouts.
+    """For every matrix descriptor and core matrix, the eight 16-byte words are read at the addresses of PTX's layouts.
 
     This covers four swizzle modes, K-major and MN-major, and any start address, offsets and base offset, modulo 2**18
     bytes.
@@ -73,7 +73,7 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
 
 
 def _names(addresses: Any) -> Module:
-    """Build a stand-in for the address generator that gives each 16-byte word of each panel a unique address."""
+    """Build a stand-in for the address generator that gives each 16-byte word of A and B a unique address."""
     m = Module()
     for row in range(PANEL_ROWS):
         m.d.comb += addresses.address[row].eq(_name(addresses.request, addresses.segment, row))
@@ -108,17 +108,17 @@ class _MarkedMemory:
             h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(output)
 
     def places(self, request: data.View, segment: Value, row: int, word: int) -> tuple[Value, Value]:
-        """Return whether word `word` of a core matrix row is the word with bit 0 = 1, for K-major and for MN-major."""
+        """Return whether a word of a core matrix is the one memory word with bit 0 = 1: if K-major, and if MN-major."""
         straight = (_name(request, segment, row) == self.address) & (self.word == word)
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
     def marks(self, request: data.View, segment: Value, row: int, word: int) -> Value:
-        """Return whether word `word` of row `row` of the request's core matrix is the memory word with bit 0 = 1."""
+        """Return whether a word of the requested core matrix is the one word with bit 0 = 1 in the model of memory."""
         straight, across = self.places(request, segment, row, word)
         return (~request.mn_major & straight) | (request.mn_major & across)
 
 
-# Upper bound on the cycles needed to reach every cover condition: the time in which two panels of B are fetched.
+# Upper bound on the cycles needed to reach every cover condition: the time to fetch two panels (eight columns) of B.
 @FETCH.property("both", lambda _: [(False,), (True,)], cycles=2 * (CORE_MATRICES + 3))
 def _both(h: Harness, short: bool) -> None:
     """A and B share a memory port. Panels (eight columns) of B arrive in order without loss, and A in core matrices.
@@ -143,8 +143,8 @@ def _both(h: Harness, short: bool) -> None:
     h.m.d.sync += tag_before.eq(tag)
     h.assume(~a_waits | (tag == tag_before))
     h.m.d.comb += fetch.a_tag.eq(tag)
-    # The highest bit of the panel number is assumed to be 1 for A and 0 for B, so the 16-byte words of A and of B have
-    # different addresses.
+    # Requests (each for eight rows of A or columns of B) have numbers with highest bit 1 for A and 0 for B. This is
+    # assumed so that the 16-byte words of A and of B have different addresses.
     h.assume(~fetch.a.valid | (a.panel[-1] & a.short))
     h.assume(~fetch.b.valid | (~b.panel[-1] & (b.short == short)))
     of_a = h.named("reads_a", port.read & port.address[0][3 + 2 + 4])
@@ -169,7 +169,7 @@ def _both(h: Harness, short: bool) -> None:
 
 
 class _Panels:
-    """Reference model of the two panel buffers of B.
+    """Reference model of the two buffers for B of the operand fetch, each for a panel (eight columns).
 
     `inside` is the number of accepted requests whose panels are not delivered yet. `delivers` is 1 if a panel is
     delivered in this cycle, and `room` is 1 if a core matrix of B may be read.
@@ -194,8 +194,8 @@ class _Panels:
         for place, entry in enumerate(pending):
             with m.If(self._accepted & (behind == place)):
                 m.d.sync += entry.eq(request)
-        # Registers of the model of B: the core matrix that arrives, and the core matrices and request of each
-        # panel buffer.
+        # Registers of the model of B: the core matrix that arrives, and the core matrices and request in each buffer
+        # for eight columns of B.
         self._arriving = Signal(name="arriving_b")
         self._arriving_segment = Signal(3, reset_less=True, name="arriving_segment")
         self._arriving_request = Signal(layout, reset_less=True, name="arriving_request")
@@ -223,7 +223,7 @@ class _Panels:
                 ]
 
     def claim(self, h: Harness, same_request: Value) -> None:
-        """Claim that the panel buffers of B hold the requested words. Claims about control make the claim inductive."""
+        """Claim that the fetch buffers of B hold the requested words. Claims about control make the claim inductive."""
         fetch, signal, memory, segment = self._fetch, self._fetch.signal, self._memory, self._segment
         arriving, number, request = self._arriving, self._arriving_segment, self._arriving_request
         whole = (1 << self._segments) - 1

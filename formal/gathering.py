@@ -25,13 +25,13 @@ from .streams import WARP, bare, few_blocks
 
 __all__ = ["WARP", "Block", "IssuedInstruction", "counted", "nibbles_of", "offer"]
 
-#: Register fields of an instruction. Each proof leaves one field free, and sets all other fields to zero.
+#: Operands of an instruction in registers. Each proof leaves one operand free, and sets all other operands to zero.
 _REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
 #: Number of bytes of a row of A, or of a column of B, that a quad (four lanes) holds in one register of each lane.
 _SEGMENT = 16
 _CHUNKS = 16
 _LEGAL = 0b0100
-#: Type of recorded results: the results that the core has returned, one for each output, and their overflow flags.
+#: Type of recorded results: what the dot-product units returned, one value for each output, and overflow flags.
 _Returned = tuple[list[Signal], list[Signal]]
 
 
@@ -55,17 +55,17 @@ def _units(results: Signal, overflows: Signal) -> type[Unit]:
 
 @dataclass(frozen=True)
 class Block:
-    """A transfer at the core's ports: one tile of operands that enters, or one tile of results that leaves."""
+    """A transfer at the ports of an array of dot-product units: operands that enter, or results that leave."""
 
-    happens: Value  #: Whether the tile is transferred in the current cycle
-    #: Index of the tile along the rows of D, and index of the tile along the columns of D.
+    happens: Value  #: Whether the operands or results are transferred in the current cycle
+    #: Part of D whose operands or results are transferred: index of its rows, and index of its columns.
     row: Value
     column: Value
-    step: Value  #: Index (0 or 1) of the step along K to which the tile belongs
+    step: Value  #: Step along K (0 or 1) to which the operands or results belong
 
 
 def counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Value) -> Block:
-    """Count transferred tiles by column, then by row, then by step. `last` marks the last tile of an instruction."""
+    """Count transfers along columns of D, then rows of D, then K. `last` marks the last transfer of an instruction."""
     columns, rows = COLUMNS // config.columns, ROWS // config.rows
     number = Signal(range(2 * rows * columns), name=f"{name}_number")
     with h.m.If(happens):
@@ -105,7 +105,7 @@ def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> li
 
 
 class IssuedInstruction:
-    """Operands of the instruction that a warp issues, and the operands that each block of outputs must have."""
+    """Operands of the instruction that a warp issues, and the operands that each dot-product unit must get."""
 
     def __init__(self, h: Harness, config: CoreConfig, warp: Warp) -> None:
         self.words = Signal(warp_operands_layout(), reset_less=True, name="words")
@@ -118,12 +118,12 @@ class IssuedInstruction:
         self.last_step: Value = self.words.long if self.two_steps else Const(0)
 
     def a(self, row: int, step: Value) -> Value:
-        """Return the stored bytes of a row of A in a step. Bytes that the instruction does not use are zero."""
+        """Return the stored bytes of a row of A in a step along K. Bytes that the instruction does not use are zero."""
         first, second = (_row_of_a(self.words.a, row, segment) for segment in range(2))
         return Mux(step, second, first) if self.two_steps else Cat(first, Mux(self.words.long, second, 0))
 
     def b(self, column: int, step: Value) -> Value:
-        """Return the bytes of a column of B in a step: per stored byte of A, two bytes if sparse, one byte if dense."""
+        """Return the bytes of a column of B in a step along K: two bytes per stored byte of sparse A, else one."""
         s = [_column_of_b(self.words.b, column, segment) for segment in range(REGISTERS)]
         if self.two_steps:
             return Mux(self.words.control.sparse, Mux(step, Cat(s[2], s[3]), Cat(s[0], s[1])), Mux(step, s[1], s[0]))
@@ -131,7 +131,7 @@ class IssuedInstruction:
         return Mux(self.words.control.sparse, sparse, Cat(s[0], Mux(self.words.long, s[1], 0)))
 
     def metadata(self, row: int, step: Value) -> Value:
-        """Return the metadata nibbles of a row of A in a step. With 16-bit elements, the upper nibbles are zero."""
+        """Return the metadata nibbles of a row of A in a step along K. For 16-bit elements, upper nibbles are zero."""
         words, chunks = self.words, self.config.chunks
         cases: dict[tuple[int, int, int, int], Value] = {}
         for wide, long, selector, now in product(range(2), range(2), range(4), range(2)):
@@ -143,7 +143,7 @@ class IssuedInstruction:
         return places[Cat(step & self.two_steps, words.sparsity_selector, words.long, self.wide)]
 
     def scales(self, operand: str, index: int) -> Value:
-        """Return the block scales of four groups of products, from the byte and thread that PTX's scale ids select."""
+        """Return the block scales of four sums of 16 products, from the byte and thread that PTX's scale ids select."""
         words = self.words
         if operand == "a":
             threads = [words.scale_a[4 * (index % 8) + 2 * thread + index // 8] for thread in range(2)]
@@ -167,7 +167,7 @@ class IssuedInstruction:
         return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
 
     def same_scales(self, scales: Value, operand: str, index: int) -> Value:
-        """Return 1 if `scales` (with 1X, the first) are the operand's block scales, or PTX forbids the byte id."""
+        """Return 1 if the block scales are right (for ``scale_vec::1X``, the first), or PTX forbids the byte id."""
         size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
         expected = self.scales(operand, index)
         allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
@@ -176,7 +176,7 @@ class IssuedInstruction:
     def same_accumulator(
         self, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], step: Value
     ) -> Value:
-        """Return 1 if an output gets the right accumulator: C in the first step, then the result of the first step."""
+        """Return 1 if an output gets the right accumulator: C in the first step along K, then the first result."""
         config, (words, overflows) = self.config, returned
         row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
         output, number = within[0] * config.columns + within[1], row * COLUMNS + column
@@ -187,7 +187,7 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield each register field of an instruction, with the configuration in which the proof of the field is run.
+    """Yield each operand of an instruction in registers, and the configuration in which the operand's proof is run.
 
     Only the proof of field `c` follows results, so the configurations of all other fields have no pipeline registers.
     """
@@ -201,7 +201,7 @@ def _configs(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def offer(h: Harness, warp: Warp, field: str) -> None:
-    """Drive a warp with a free instruction, whose register fields are zero except `field`, which is free."""
+    """Drive a warp with any instruction whose operands in registers are zero, except `field`, which has any value."""
     operands = h.free("operands", warp_operands_layout())
     for name in warp_operands_layout().members:
         if name == "c" == field:
@@ -213,7 +213,7 @@ def offer(h: Harness, warp: Warp, field: str) -> None:
 
 @WARP.property("operands", _configs, cycles=lambda config, field: 2 * config.warp_blocks + config.latency + 4)
 def _operands(h: Harness, config: CoreConfig, field: str) -> None:
-    """For every block of outputs, a warp reads operands from, and writes results to, the registers that PTX specifies.
+    """For every output, a warp reads operands from, and writes the result to, the registers that PTX specifies.
 
     The proof covers every row, column, step, sparsity selector and scale id. A second step takes the results of the
     first step as accumulators, and sets the metadata flags of the second half of the chunks.
@@ -267,7 +267,7 @@ def _operands(h: Harness, config: CoreConfig, field: str) -> None:
 
 
 def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
-    """Record the results and flags that leave the core, and claim that the output registers contain them."""
+    """Record results and flags of the dot-product units, and claim that the warp's output registers contain them."""
     core = warp.parts.core
     result, tag = core.o.payload, core.o.payload.tag
     block = counted(h, "collected", config, core.o.valid & core.o.ready, tag.last)
@@ -284,8 +284,8 @@ def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
             h.m.d.sync += [words[number].eq(result.d[output]), overflows[number].eq(result.overflow[output])]
     for row in range(ROWS):
         first = result.illegal[row % config.rows]
-        # The flags of the second step of a row follow those of the first step, one flag per chunk. The first step has
-        # 16 stored bytes of a row of A: four chunks of 16-bit elements, or eight chunks of smaller elements.
+        # A row has one flag per metadata nibble. Flags of the second 16 stored bytes follow those of the first 16:
+        # four flags for 16-bit elements, or eight flags for smaller elements.
         second = Mux(tag.wide, Cat(Const(0, 4), first), Cat(Const(0, 8), first))
         with h.m.If(block.happens & (block.row == row // config.rows)):
             h.m.d.sync += flags[row].eq(Mux(tag.step, flags[row] | second, first))

@@ -29,7 +29,7 @@ def legal(nibble: Value, rule: RuleCode) -> Value:
 
 @METADATA.property("legal", lambda config: [(config.mux,)])
 def _legality(h: Harness, mux: str) -> None:
-    """Flag `legal` of the decoder is 1 for nibbles that the metadata rule defines, and 0 for others and unknown rules.
+    """The metadata decoder flags a nibble as legal if and only if its metadata rule is known and defines the nibble.
 
     Every nibble that the rule ORDERED defines is also legal under the rule PLAIN.
     """
@@ -71,9 +71,9 @@ def _selects(h: Harness, mux: str) -> None:
         for unit in range(UNITS_PER_CHUNK):
             if mux == "mux4" or unit != UNREACHED[slot]:
                 h.cover(f"select{slot}_{unit}", select[unit])
-    # The nibble selects units i0 and i1 of B for the two kept elements. Under the rule PLAIN, the kept elements are
-    # exchanged if i0 > i1. The exception is i0 = 2 with i1 = 1: without an exchange, the 3:1 multiplexer of the first
-    # kept element reaches unit 2, and that of the second kept element reaches unit 1.
+    # The nibble selects elements i0 and i1 of four in B for two stored elements of A. Under the rule of plain ``.sp``,
+    # the stored elements are exchanged if i0 > i1. The exception is i0 = 2 with i1 = 1: without an exchange, the first
+    # 3:1 multiplexer reaches element 2, and the second 3:1 multiplexer reaches element 1.
     i0, i1 = nibble[:2], nibble[2:]
     falls = (i0 > i1) & ~((i0 == 2) & (i1 == 1))
     plain = (rule == RuleCode.PLAIN) & (mux == "mux3")
@@ -82,7 +82,7 @@ def _selects(h: Harness, mux: str) -> None:
 
 @METADATA.property("exchange", lambda config: [(bits,) for bits in UNIT_BITS if config.mux == "mux3"])
 def _exchange(h: Harness, unit_bits: int) -> None:
-    """With the nibbles of the metadata rule PLAIN, two 3:1 multiplexers form the same pairs as two 4:1 multiplexers.
+    """With the metadata of plain ``mma.sp``, two 3:1 multiplexers pair A and B in the same way as two 4:1 multiplexers.
 
     A pair is a stored element of A and the element of B by which the element of A is multiplied. The order of the two
     pairs may differ.
@@ -107,7 +107,7 @@ def _exchange(h: Harness, unit_bits: int) -> None:
 
 @METADATA.property("chunk", lambda config: [(anonymous(config),)])
 def _chunk(h: Harness, config: CoreConfig) -> None:
-    """A metadata nibble affects the legality flag and the operands of its own chunk, and of no other chunk.
+    """A metadata nibble affects only its own legality flag and the operands for its own two stored elements of A.
 
     The harness compares two copies of the selection whose inputs differ in one nibble. An illegal nibble therefore
     raises the flag of its own chunk only.

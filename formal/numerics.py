@@ -1,4 +1,4 @@
-"""Widths and bit positions of the terms of a step, derived from the numerics rules and not from the hardware.
+"""Widths and bit positions of a dot-product unit's addends, derived from the numerics rules, not from the hardware.
 
 Claims compare the widths and positions in the hardware with those of this module. Only :func:`total_bits` reads a width
 from the hardware. Bit 0 of the sum has the weight ``2**(E - F)``: E is the largest exponent, and F the number of bits
@@ -82,12 +82,12 @@ def results(config: CoreConfig) -> frozenset[ResultCode]:
 
 
 def total_bits(config: CoreConfig) -> int:
-    """Return the width of a step's sum in bits, read from a port of the reduce stage."""
+    """Return the width of a dot-product unit's sum in bits, read from a port of the reduce stage."""
     return Shape.cast(addends_signature(config).members["c_term"].shape).width
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return F, the number of bits below the largest exponent of a step that alignment keeps of a float term."""
+    """Return F, the number of bits below the addends' largest exponent that alignment keeps of a float addend."""
     if element.packed_float:
         return config.block_alignment_bits
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
@@ -99,23 +99,23 @@ def grid_bits(config: CoreConfig) -> int:
 
 
 def float_slots(config: CoreConfig) -> int:
-    """Return the maximum number of float products in a step that are aligned one by one, not as sums of groups."""
+    """Return the maximum number of float products that a dot-product unit aligns one by one, not as sums of 16."""
     return max((config.slots_of(element) for element in config.elements if not element.fixed_point), default=0)
 
 
 def groups(config: CoreConfig) -> int:
-    """Return the number of groups in a step. A group has 16 products of 4-bit elements."""
+    """Return the number of groups of 16 products of 4-bit elements that a dot-product unit computes per cycle."""
     narrow = [element for element in config.elements if element.container_bits == 4]
     return max(map(config.slots_of, narrow), default=0) // BLOCK_GROUP
 
 
 def parts(config: CoreConfig) -> int:
-    """Return the number of parts of a group that a datapath can truncate separately; 1 if it truncates whole groups."""
+    """Return in how many parts a datapath can truncate a sum of 16 scaled products; 1 if it truncates whole sums."""
     return BLOCK_GROUP // config.group
 
 
 def c_excess_bits(config: CoreConfig) -> int:
-    """Return by how many bits the accumulator's exponent can exceed the largest exponent of a step.
+    """Return by how many bits the accumulator's exponent can exceed e_max, the exponent to which addends are aligned.
 
     This is possible only while parts of groups are truncated separately. Some product then has a larger exponent than
     the accumulator, but the largest exponent of the step includes only the exponents of block scales.
@@ -124,7 +124,7 @@ def c_excess_bits(config: CoreConfig) -> int:
 
 
 def product_place(config: CoreConfig, index: int) -> int:
-    """Return the position, in the sum of a step, of the lowest bit of a slot's product before the alignment shift.
+    """Return at which bit of the sum the lowest bit of a multiplier's product is before the alignment shift.
 
     The position is at most ``F - 2 * fraction bits`` of each float format, so that no product loses fraction bits. It
     is high enough that no float needs a wider significand than the widest element. Between these limits, the lowest bit
@@ -147,13 +147,13 @@ def integer_place(config: CoreConfig) -> int:
 
 
 def point(config: CoreConfig, index: int, element: Element, operand: str) -> int:
-    """Return the number of fraction bits of a float's significand in operand ``a`` or ``b`` of a product slot."""
+    """Return the number of fraction bits of a float's significand in operand ``a`` or ``b`` of a multiplier."""
     of_product = kept_bits(config, element) - product_place(config, index)
     return of_product // 2 + (of_product % 2 if operand == "b" else 0)
 
 
 def multiplier(config: CoreConfig, index: int) -> tuple[int, Shape]:
-    """Return the width of a product slot's significands without sign, and the signal shape of its multiplier inputs."""
+    """Return the width of a multiplier's significands without sign, and the signal shape of the multiplier's inputs."""
     elements = config.elements_of_slot(index)
     bits = {
         element: element.significand_bits if element.fixed_point else point(config, index, element, "b") + 1
@@ -169,7 +169,7 @@ def multiplier(config: CoreConfig, index: int) -> tuple[int, Shape]:
 
 
 def product_bits(config: CoreConfig, index: int) -> int:
-    """Return the width in bits, with sign, of a product slot's products."""
+    """Return the width in bits, with sign, of the products of the multiplier of slot `index`."""
     significand, factor = multiplier(config, index)
     return min(2 * significand + 1, 2 * factor.width + (not factor.signed))
 

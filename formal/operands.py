@@ -88,7 +88,7 @@ def definition_of(config: CoreConfig, element: Element, index: int, name: str, o
 
 @OPERANDS.property("unpack", lambda config: [(anonymous(config),)])
 def _unpack(h: Harness, config: CoreConfig) -> None:
-    """Every product slot unpacks every encoding of its formats as defined, and elements of all other formats as zero.
+    """Every multiplier unpacks all encodings of its formats as defined, and elements of all other formats as zero.
 
     The claims check sign, biased exponent (1 for subnormals and integers), significand (with sign for integers), zero,
     Inf and NaN, for operands A and B. The significands have so many fraction bits that the binary point of their
@@ -214,7 +214,7 @@ def _small_pairs(config: CoreConfig) -> Iterator[Parameters]:
 
 @OPERANDS.property("products", _small_pairs, Engine.EXHAUSTIVE)
 def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
-    """A product slot unpacks and multiplies all pairs of encodings of two formats of at most 8 bits correctly.
+    """A multiplier unpacks and multiplies all pairs of encodings of two formats of at most 8 bits correctly.
 
     Of all slots that serve the same formats, one is checked. The expected value follows from the definitions of the
     formats: partial products of the significands are added, exponents are added, and the binary point of the product is

@@ -34,7 +34,7 @@ class PendingPanels:
         self.left = self.count("multiplied", multiplied)
 
     def count(self, name: str, moved: Value, panels: int = 0) -> Value:
-        """Return the number of panels in the instruction slots that are not transferred yet.
+        """Return the number of panels (eight columns of D) of the accepted instructions that are not transferred yet.
 
         One panel is transferred in each cycle in which `moved` is 1. For each instruction, `panels` panels are
         transferred, or all panels if `panels` is 0.

@@ -73,7 +73,7 @@ class Case:
 
     @property
     def described(self) -> str:
-        """Parameters of the proof case as text. `4x4x32 B` is a configuration: rows, columns and bytes per step."""
+        """Parameters of the proof case as text. `4x4x32 B` is an array: rows, columns, bytes of A per row."""
         return " ".join(map(_word, self.parameters)) or "-"
 
     @property

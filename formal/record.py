@@ -19,7 +19,7 @@ __all__ = ["RECORD", "Proof", "Record", "expected_seconds", "read_record", "sett
 
 #: Path of the record of proofs that the package ships. The record contains every property for every preset.
 RECORD = Path(__file__).with_name("proved.json")
-#: Name that a report gives instead of an engine if the proof was found in the record.
+#: Text that a report gives instead of the name of a proof engine if the record contains the proof.
 _RECORDED = "record"
 
 
@@ -41,7 +41,7 @@ class Record:
 
     #: Source digest (:func:`source_digest`) at the time when every property of every preset was last proved, or None.
     sources: str | None
-    proofs: tuple[Proof, ...]  #: Record entries in any order. The entries of two proof cases may have the same digest.
+    proofs: tuple[Proof, ...]  #: Recorded proofs in any order. Two proofs may have the same digest of their problem.
 
     @property
     def by_digest(self) -> dict[str, Proof]:
@@ -96,7 +96,7 @@ def expected_seconds(case: Case) -> float:
 
 
 def settle_unless_recorded(case: Case, seconds: float | None, known: Mapping[str, Proof]) -> tuple[Outcome, Proof]:
-    """Prove a case, unless the record contains an equal problem. Return the outcome and the record entry.
+    """Prove a property for one parameter set, unless the record has an equal problem. Return outcome and record entry.
 
     `known` are the recorded proofs, by digest; `seconds` is as for :func:`~sptc.formal.proof.settle`.
     """

@@ -1,4 +1,4 @@
-"""Proofs about sums: carry-save trees and their adders, the final adder, groups, and the width of a step's sum."""
+"""Proofs about sums: carry-save trees and their adders, the final adder, sums of 16 products, and widths of sums."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -49,7 +49,7 @@ def _sum_bits(count: int) -> int:
 
 
 def _counts(config: CoreConfig) -> list[int]:
-    """Return the numbers of products that a datapath sums exactly: 16 in a group, fewer in a part of a group."""
+    """Return the numbers of block-scaled products that a datapath sums before it truncates: 16, and possibly fewer."""
     return list(dict.fromkeys((BLOCK_GROUP, config.group))) if groups(config) else []
 
 
@@ -94,7 +94,7 @@ class _AnyRows(CarrySaveTree):
 
 
 def _step_terms(config: CoreConfig) -> list[int]:
-    """Return the widths in bits of all terms that a step adds up, in the order of the carry-save tree's inputs."""
+    """Return the widths in bits of all terms that a dot-product unit adds up, in the order of its carry-save tree."""
     narrow = [element for element in config.elements if element.container_bits == 4]
     of_group = LARGEST_SCALED_GROUP.bit_length() + config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
     return [
@@ -106,12 +106,12 @@ def _step_terms(config: CoreConfig) -> list[int]:
 
 
 def _term_bits(config: CoreConfig, slot: int) -> int:
-    """Return the width in bits, with sign, of a slot's product before the alignment shift, from bit 0 of the sum."""
+    """Return the width, from bit 0 of the sum to the sign, of a multiplier's product before the alignment shift."""
     return product_place(config, slot) + product_bits(config, slot)
 
 
 def _trees(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield, for the carry-save trees of a step and of groups, the number of terms of each width, and the sum width."""
+    """Yield, for the carry-save trees of a dot-product unit, the number of terms of each width, and the sum width."""
     runs = [(len(list(alike)), bits) for bits, alike in groupby(_step_terms(config))]
     yield tuple(f"{count}x{bits}" for count, bits in runs), total_bits(config)
     if groups(config):
@@ -121,7 +121,7 @@ def _trees(config: CoreConfig) -> Iterator[Parameters]:
 
 @REDUCTION.property("tree", _trees)
 def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
-    """The output words of a carry-save tree add up to the sum of all terms and increments, modulo ``2**width``.
+    """The output words of a carry-save tree add up to the sum of all terms and carry-in bits, modulo ``2**width``.
 
     The proof has three parts. The outputs of each carry-save adder, at its widths in the tree, have the same sum as its
     three input words and one increment bit. If each adder is replaced by an abstract adder with this property, the
@@ -192,7 +192,7 @@ def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) 
 
 @REDUCTION.property("group", lambda config: [(anonymous(config), count) for count in _counts(config)])
 def _group(h: Harness, config: CoreConfig, count: int) -> None:
-    """The total of a group is the sum of its signed products, and is multiplied by the significands of both scales.
+    """Products that share block scales are summed exactly, and the sum is multiplied by both scales' significands.
 
     The largest exponent includes the group (`participates`) if at least one product and both scales are not zero, even
     if the sum of the products is zero. The proof assumes that the group's tree preserves the sum, as `reduction.tree`
@@ -230,7 +230,7 @@ def _group(h: Harness, config: CoreConfig, count: int) -> None:
 
 @REDUCTION.property("width", lambda config: [(anonymous(config), word) for word in config.formats])
 def _width(h: Harness, config: CoreConfig, word: str) -> None:
-    """The sum of a step never overflows its width, even if all terms have the largest magnitude of their format.
+    """The sum in a dot-product unit never overflows, even if all terms have the largest magnitude of their format.
 
     The total is compared with a sum that is eight bits wider. The proof assumes that the tree and the adder of the
     reduce stage are right, as `reduction.tree` and `reduction.adder` prove.
@@ -278,7 +278,7 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
                 addend = term + increment
             bounded.append(addend)
             if len(bounded) == (parts(config) if name == "group_terms" else 1):
-                # `bound` is the largest magnitude of the sum of all parts of a group, not of one part.
+                # `bound` is the largest magnitude of the sum of all 16 products of a group, not of a part of them.
                 whole = _sum(bounded)
                 h.assume((whole >= -bound) & (whole <= bound))
                 extremes.append(whole == bound)

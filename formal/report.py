@@ -47,7 +47,7 @@ def _of_case(case: Case) -> tuple[str, str, str]:
 
 
 class Table:
-    """Table of proof results, which grows by one line per proof. `cases` determine the widths of the columns."""
+    """Table of proof results, which grows by one line per proof. The planned proofs, `cases`, set the column widths."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self._cases = len(cases)

@@ -23,7 +23,7 @@ _DISTANCE = signed(ALIGNED_EXPONENT.width + 2)
 
 
 def headrooms(port: Value) -> int:
-    """Return how many shifts (values of `headroom`) are proved: all but the largest, which overflows the exponent."""
+    """Return for how many shift amounts rounding is proved: all except the largest, which overflows the exponent."""
     return (1 << len(port)) - 1
 
 
@@ -165,7 +165,7 @@ def _nearest(h: Harness, config: CoreConfig, result: str) -> None:
 
 @ROUNDING.property("specials", _with(ResultCode.F32, ResultCode.E8M13, ResultCode.F16))
 def _specials(h: Harness, config: CoreConfig, result: str) -> None:
-    """A step with a NaN, or with both Inf and -Inf, gives the canonical NaN. Inf or -Inf alone gives that infinity."""
+    """A sum with a NaN, or with both Inf and -Inf, gives the canonical NaN. Inf or -Inf alone gives that infinity."""
     code = ResultCode.__members__[result]
     fmt = FORMATS[_FORMAT_OF_RESULT[code]]
     r = _rounder(h, config, code)

@@ -24,7 +24,7 @@ from .streams import CORE, bare
 __all__ = ["CORE", "flags"]
 
 
-#: Metadata nibble that selects the first two of a chunk's four units of B.
+#: Metadata nibble that selects the first two of four neighbouring elements of B.
 _FIRST_TWO = 0b0100
 
 
@@ -61,7 +61,7 @@ def _partner(b: Value, nibbles: Value, byte: int, *, wide: bool, sparse: bool) -
 
 
 def flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -> Value:
-    """Return one flag per chunk: 1 if its metadata nibble is undefined. 16-bit elements have half as many chunks."""
+    """Return one flag per metadata nibble: 1 if it is undefined. Rows of 16-bit elements have half as many nibbles."""
     flags = []
     for chunk in range(config.chunks):
         nibble = nibbles.word_select(chunk, 4)
@@ -148,7 +148,7 @@ def _operands(h: Harness, config: CoreConfig) -> None:
 
 
 def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
-    """Return a column of B for a sparse step: of every four units, two are from a dense column, and two are zero."""
+    """Return a column of B for sparse A: of every four elements, two are from a dense column, and two are zero."""
     bits = 16 if wide else 8
     units = range(8 * config.step_bytes // bits // 2)
     return Cat(Cat(b.word_select(2 * n, bits), b.word_select(2 * n + 1, bits), Const(0, 2 * bits)) for n in units)
@@ -156,7 +156,7 @@ def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
 
 @CORE.property("dense", _arrays)
 def _dense(h: Harness, config: CoreConfig) -> None:
-    """A dense step multiplies the same operands as a sparse step whose metadata selects units 0 and 1 of each chunk.
+    """With dense A, multipliers get the same operands as with sparse A whose nibbles select elements 0 and 1 of four.
 
     In the sparse step, the first two of the four units of B in each chunk contain the elements of the dense step, and
     the other two units are zero. The dense step raises no flag, whatever its metadata and rule.
@@ -183,7 +183,7 @@ def _dense(h: Harness, config: CoreConfig) -> None:
 
 @CORE.property("validity", _arrays)
 def _validity(h: Harness, config: CoreConfig) -> None:
-    """An array of dot-product units flags exactly the chunks with a nibble that the metadata rule does not define.
+    """An array of dot-product units flags exactly the metadata nibbles that the metadata rule does not define.
 
     A nibble, defined or not, changes nothing outside its own row and chunk: no flag, and no pair of operands.
     """
@@ -196,8 +196,8 @@ def _validity(h: Harness, config: CoreConfig) -> None:
         illegal = first.o.payload.illegal[row]
         h.claim(f"flags_{row}", illegal == flags(config, tile.metadata[row], tile.control, wide))
         h.cover(f"flags_{row}", illegal.all())
-    # The two arrays have equal inputs, except one metadata nibble of the last row. Nibbles of other rows need no proof,
-    # because all rows have the same hardware.
+    # The two copies of the dot-product array have equal inputs, except one metadata nibble of the last row. Nibbles of
+    # other rows need no proof, because all rows have the same hardware.
     last = config.rows - 1
     exchanged = Cat(Mux(chunk == n, nibble, tile.metadata[last].word_select(n, 4)) for n in range(config.chunks))
     metadata = Cat(*(tile.metadata[row] for row in range(last)), exchanged)

@@ -1,4 +1,4 @@
-"""Proofs about block scales: the exponent offset, and the product of the two scales of a group."""
+"""Proofs about block scales: the exponent offset, and the product of a scale of A and a scale of B."""
 
 from amaranth.hdl import Const, Mux, Value, signed
 
@@ -45,7 +45,7 @@ def _offset(h: Harness, config: CoreConfig) -> None:
     "group", lambda config: [(anonymous(config),)] if any(element.packed_float for element in config.elements) else []
 )
 def _group_scale(h: Harness, config: CoreConfig) -> None:
-    """The two scales of a group are multiplied exactly, for all codes of ue8m0 and ue4m3. A NaN scale gives NaN.
+    """A scale of A and a scale of B are multiplied exactly, for all codes of ue8m0 and ue4m3. A NaN scale gives NaN.
 
     ue4m3 follows the table of its 128 values. Its sign bit is ignored, and its subnormals keep exponent -6.
     """

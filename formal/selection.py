@@ -23,7 +23,7 @@ __all__ = [
 
 SELECTION = Topic("selection")
 UNIT_BITS = (8, 16)
-#: Units of B that 3:1 multiplexers cannot select in a chunk: unit 3 for the first kept element, unit 0 for the second.
+#: Of four elements of B (0 to 3), those that the 3:1 multiplexers of the first and second stored element cannot select.
 UNREACHED = (3, 0)
 
 
@@ -34,7 +34,7 @@ def _muxes(config: CoreConfig) -> list[Parameters]:
 def chunk_muxes(
     h: Harness, name: str, mux: str, nibble: Value, rule: Value | RuleCode, units: list[Value]
 ) -> tuple[NibbleDecoder, list[Value]]:
-    """Instantiate the decoder and the two multiplexers of one chunk. Return the decoder and both selected elements."""
+    """Instantiate the decoder and both multiplexers of a metadata nibble. Return decoder and selected elements of B."""
     decoder = h.add(f"{name}_decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
     outputs = []
     for slot, one_hot in enumerate((decoder.select0, decoder.select1)):
@@ -46,7 +46,7 @@ def chunk_muxes(
 
 
 def exchanged_nibble(h: Harness, decoder: NibbleDecoder, nibble: Value) -> Value:
-    """Return a metadata nibble, with its two indices exchanged if the decoder exchanges the kept elements."""
+    """Return a metadata nibble, with its indices exchanged if the decoder exchanges the two stored elements of A."""
     return h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
 
 
@@ -75,7 +75,7 @@ def assume_possible_width(h: Harness, config: CoreConfig, wide: Value) -> None:
 
 @SELECTION.property("units", _muxes)
 def _units(h: Harness, mux: str, unit_bits: int) -> None:
-    """A multiplexer outputs the unit of B that the metadata nibble selects, or zero if it has no input for the unit."""
+    """A multiplexer outputs the element of B that the metadata nibble selects, or zero if it has no such input."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
     decoder, outputs = chunk_muxes(h, "chunk", mux, nibble, rule, units)
@@ -89,7 +89,7 @@ def _units(h: Harness, mux: str, unit_bits: int) -> None:
 
 @SELECTION.property("isolation", _muxes)
 def _isolation(h: Harness, mux: str, unit_bits: int) -> None:
-    """An operand depends only on the unit of B (8 or 16 bits) that the metadata index of its kept element selects.
+    """A selected operand depends only on the 8 or 16 bits of B that the metadata index of its element of A selects.
 
     Two copies of a chunk have the same nibble and rule, and free units of B. If the units that the index selects are
     equal, the operands are equal.
@@ -124,7 +124,7 @@ def _tf32(h: Harness, mux: str) -> None:
 
 @SELECTION.property("step", lambda config: [(anonymous(config),)])
 def _step(h: Harness, config: CoreConfig) -> None:
-    """Every kept element is paired with the unit of B that its chunk's nibble selects.
+    """Every stored element of sparse A is paired with the element of B that its metadata nibble selects.
 
     In a dense step, each element of A is paired with the unit at its own position in the low half of B. The proof
     includes the reordering of metadata and B that an array does in front of its dot-product units.

@@ -1,4 +1,4 @@
-"""Sizes of warps, panels and memories from PTX ISA 9.7.14 to 9.7.16, and the number of instruction slots.
+"""Sizes of warps, matrices and memories from PTX ISA 9.7.14 to 9.7.16, and the number of instruction slots.
 
 No size is read from the hardware: a claim about all registers, rows or columns covers as many as PTX has.
 """
@@ -22,7 +22,7 @@ ROWS, COLUMNS = 16, 8
 LANES, REGISTERS = 32, 4
 #: Number of warps in a warpgroup.
 WARPS = 4
-#: Number of rows (16 bytes each) in a core matrix, and maximum number of core matrices along K in a panel of B.
+#: Number of rows (16 bytes each) in a core matrix, and maximum number of core matrices along K in eight columns of B.
 PANEL_ROWS, CORE_MATRICES = 8, 4
 #: Width in bits of an address in a matrix descriptor: an 18-bit byte address in units of 16 bytes.
 ADDRESS_BITS = 14

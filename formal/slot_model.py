@@ -30,7 +30,7 @@ __all__ = [
 
 
 def instruction_layout(**fields: ShapeLike) -> data.StructLayout:
-    """Return the layout of a model instruction: a mark, fields common to ``wgmma`` and ``tcgen05``, and `fields`."""
+    """Return the layout of a model instruction: test bit `mark`, fields of ``wgmma`` and ``tcgen05``, and `fields`."""
     flags = ("a_shared", "a_transposed", "b_transposed", "negated", "add")
     common = {"mark": 1, "control": control_layout(), **dict.fromkeys(flags, 1), "last_panel": 5}
     return data.StructLayout(common | fields)
@@ -47,15 +47,15 @@ class SlotModel:
         self._h, m, layout = h, h.m, instruction.shape()
         #: For each instruction slot, the instruction that the slot holds.
         self.instructions = [Signal(layout, reset_less=True, name=f"instruction_{slot}") for slot in range(SLOTS)]
-        #: Mask of the slots that hold an instruction, and number of panels of instruction `current` already multiplied.
+        #: Mask of filled instruction slots, and number of panels (eight columns) of `current` already multiplied.
         self.occupied, self.panel = Signal(SLOTS, name="occupied"), Signal(5, name="panel")
-        #: Slot that the next accepted instruction will fill, and slot whose instruction is being multiplied.
+        #: Slot that the next accepted instruction will fill, and slot of the instruction that is being multiplied.
         self.next_slot, self.slot = Signal(name="next_slot"), Signal(name="slot")
-        #: Instruction that is being multiplied, and the instruction in the other slot.
+        #: Instruction that is being multiplied, and the instruction in the other of the two instruction slots.
         self.current: Any = self.in_slot(self.slot)
         self.other: Any = self.in_slot(~self.slot)
         last = h.named("last", multiplied & (self.panel == self.current.last_panel))
-        #: For each instruction slot, a bit that is set if the slot is filled in the current cycle.
+        #: For each instruction slot, a bit that is set if an accepted instruction fills the slot in the current cycle.
         self.filled = h.named("filled", accepted << self.next_slot, SLOTS)
         m.d.sync += [
             self.occupied.eq((self.occupied | self.filled) & ~(last << self.slot)),
@@ -75,15 +75,15 @@ class SlotModel:
         return Array(self.instructions)[slot]
 
     def at_current(self, slots: Value) -> Value:
-        """Return the bit for the instruction slot that is being multiplied, from a word with one bit for each slot."""
+        """Return the bit for the instruction that is being multiplied, from a word with a bit per instruction slot."""
         return slots.bit_select(self.slot, 1)
 
     def at_other(self, slots: Value) -> Value:
-        """Return the bit for the instruction slot that is not being multiplied, from a word with one bit per slot."""
+        """Return the bit for the instruction that is not multiplied now, from a word with one bit per slot."""
         return slots.bit_select(~self.slot, 1)
 
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
-        """Model the instruction slot for which an operand is requested; claim that the hardware's port `turn` agrees.
+        """Model for which of two instructions an operand is requested; claim that the hardware's port `turn` agrees.
 
         `end` is 1 in the cycle of the last request for a slot. The next requests are for the other slot. Return the
         slot for which the operand is requested, and a mask of the slots whose requests are not complete.
@@ -96,7 +96,7 @@ class SlotModel:
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
-        """Return the mask of filled slots whose operand `name` has not arrived. Claim that the hardware agrees."""
+        """Return the mask of instruction slots whose operand `name` has not arrived. Claim that the hardware agrees."""
         h = self._h
         missing = Signal(SLOTS, name=f"missing_{name}")
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)
@@ -122,9 +122,9 @@ def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) 
 class OwnPanels:
     """Panels (eight columns of D) that a stream transfers: all panels, or every second one of B in a pair of CTAs."""
 
-    total: Callable[[Any], Value]  #: Number of panels of an instruction that the stream transfers
-    #: Function that returns how many of the first n panels of an instruction the stream transfers. Its arguments are
-    #: the instruction and n.
+    total: Callable[[Any], Value]  #: Number of panels (eight columns) of an instruction that the stream transfers
+    #: Function that returns how many of the first n panels (eight columns each) of an instruction the stream transfers.
+    #: Its arguments are the instruction and n.
     used: Callable[[Any, Value], Value]
 
 
@@ -156,7 +156,7 @@ def claim_stream(
         h.m.d.sync += place.eq(Mux(end, 0, place + 1))
     h.claim(f"requests_of_{name}", requests.valid == left.any())
 
-    # The queue contains requested panels: the next of the current instruction, then the first of the other instruction.
+    # The queue contains requested panels (eight columns): the current instruction's next, then the other's first ones.
     current, other, count = model.current, model.other, queue.count
     widths = {"used": 6, "rest": 6, "all": 7}
     used, rest, of_both = (Signal(bits, name=f"{word}_of_{name}") for word, bits in widths.items())
@@ -179,7 +179,7 @@ def claim_stream(
 
 
 def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: OwnPanels = ALL_PANELS) -> None:
-    """Claim that requests for panels of B are in order, and have the right matrix descriptor, major and length."""
+    """Claim that requests for panels (eight columns) of B have the right order, matrix descriptor, major and length."""
     requests = parts.fetch.b
     request: Any = requests.payload
     instruction, place = claim_stream(h, model, "b", parts.slots.b, requests, fetch.panels, own)
@@ -224,8 +224,8 @@ def claim_a(
     h.claim("request_of_a", ~requests.valid | Cat(right).all())
     h.claim("panel_of_a", request.panel == panel)
     h.claim("a_elsewhere", ~elsewhere | (pending & ~instruction.a_shared))
-    # `read` counts the core matrices of A that have been read for the slot `slot`. `number` is the index of the core
-    # matrix of A that arrives.
+    # `read` counts the core matrices of A that have been read for instruction slot `slot`. `number` is the index of the
+    # core matrix of A that arrives.
     read = h.named("read_of_a", Cat(fetch.segment, panel, Const(0, 1)))
     h.claim("a_begun", (read == 0) | (pending & instruction.a_shared))
     owner = model.in_slot(core_matrix.tag)

@@ -25,7 +25,7 @@ def _bit(slots: Value, slot: Value) -> Value:
 
 
 def claim_slots_in_turn(h: Harness, slots: Any) -> None:
-    """Claim that the two instruction slots `slots`, of the hardware or a model, are filled and multiplied in turn."""
+    """Claim that two instruction slots `slots` take turns: instructions enter and are multiplied in program order."""
     both, none = slots.occupied.all(), ~slots.occupied.any()
     h.claim("in_turns", (slots.next_slot == slots.slot) == (both | none))
     h.claim("oldest", none | _bit(slots.occupied, slots.slot))
@@ -39,7 +39,7 @@ def claim_requests_in_turn(h: Harness, name: str, slots: Any, slot: Value, left:
 
 
 def claim_turns(h: Harness, slots: Any, *names: str) -> None:
-    """Claim that the instruction slots are filled, served with the operands `names`, and multiplied in turn."""
+    """Claim that two instruction slots take turns to accept instructions, get operands `names`, and be multiplied."""
     claim_slots_in_turn(h, slots)
     for name in names:
         turn = getattr(slots, name)
@@ -49,7 +49,7 @@ def claim_turns(h: Harness, slots: Any, *names: str) -> None:
 
 
 def arrives_in_turn(slot: Value, left: Value, tag: Value, number: Value, read: Value, last: int) -> Value:
-    """Return 1 if core matrix `number` of slot `tag` is the latest that was read. `read` counts reads for `slot`."""
+    """Return 1 if core matrix `number` for instruction slot `tag` was read last. `read` counts reads for `slot`."""
     in_progress = (slot == tag) & _bit(left, tag)
     return Mux(in_progress, number + 1 == read, (number == last) & ~_bit(left, tag))
 
@@ -59,8 +59,8 @@ def claim_fetch_of_a(h: Harness, parts: Any, arrays: int) -> None:
     slots, fetch = parts.slots, parts.fetch
     turn, occupied, arriving = slots.a, slots.occupied, fetch.core_matrix
     shared, tag = Cat(instruction.a_shared for instruction in slots.stored), arriving.tag
-    # `read` counts the core matrices of A that have been read for the slot `turn.slot`. `number` is the index of the
-    # core matrix that arrives.
+    # `read` counts the core matrices of A that have been read for instruction slot `turn.slot`. `number` is the index
+    # of the core matrix that arrives.
     segment = fetch.signal("segment_a")
     read, number = Cat(segment[0], opened(parts.requests_a).signal("panel")), Cat(arriving.segment, arriving.panel)
     last = 2 * _PANELS * arrays - 1
@@ -73,7 +73,7 @@ def claim_fetch_of_a(h: Harness, parts: Any, arrays: int) -> None:
 
 
 def claim_fetch_of_b(h: Harness, fetch: Any, count: Value) -> None:
-    """Claim that the counters of panels of B agree with `count`, the number of panels requested and not yet taken."""
+    """Claim that fetch counters agree with `count`, the number of panels (eight columns) of B requested, not taken."""
     begun, complete, delivered = (fetch.signal(name) for name in ("begun", "complete", "delivered"))
     is_begun, completes = fetch.signal("segment_b") != 0, fetch.signal("completes")
     h.claim("begun_panels", ((begun - delivered)[:2] == count + is_begun) & (count + is_begun <= 2))

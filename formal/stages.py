@@ -33,11 +33,11 @@ _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "posit
 
 @dataclass(frozen=True)
 class _StandIn:
-    """Stand-in for a pipeline stage of a dot-product unit. The proof follows one step, the marked step."""
+    """Stand-in for a pipeline stage of a dot-product unit. The proof follows the operands of one cycle."""
 
-    receiving: Value  #: Whether the stage receives the data of the step that the proof marks, in this cycle
-    answering: Value  #: Whether the stage outputs `answers`, its results for the step that the proof marks
-    answers: dict[_Path, Value]  #: For each output port of the stage, its result for the step that the proof marks
+    receiving: Value  #: Whether the stage receives the operands that the proof follows, in this cycle
+    answering: Value  #: Whether the stage outputs `answers`, its results for the operands that the proof follows
+    answers: dict[_Path, Value]  #: For each output port of the stage, the result for the operands of the proof
 
 
 def _cycles_in(name: str, config: CoreConfig) -> int:
@@ -55,7 +55,7 @@ def _alike(port: Value, expected: Any) -> Value:
 
 
 def _stand_in(h: Harness, name: str, stage: Any, expected: dict[_Path, Any], cycles: int, enable: Value) -> _StandIn:
-    """Replace a pipeline stage by a stand-in with a latency of `cycles` that waits for the data of the marked step."""
+    """Replace a pipeline stage by a stand-in with latency `cycles` that waits for the operands of the proof."""
     ports = {path: (member.flow, Value.cast(value)) for path, member, value in stage.signature.flatten(stage)}
     inputs = {path: value for path, (flow, value) in ports.items() if flow is In and path != ("enable",)}
     outputs = {path: value for path, (flow, value) in ports.items() if flow is not In}
@@ -85,7 +85,7 @@ def _units(config: CoreConfig) -> Iterator[Parameters]:
 
 @UNIT.property("stages", _units, cycles=lambda config: config.latency + 3)
 def _stages(h: Harness, config: CoreConfig) -> None:
-    """Each stage of a dot-product unit receives the outputs of earlier stages for the same step, in the right cycle.
+    """Each stage of a dot-product unit receives outputs of earlier stages for the same operands, in the right cycle.
 
     The claims hold for any function of each stage, at full width, with the registers of the configuration, with any
     following steps, and with any stalls.
@@ -94,7 +94,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     unit = h.add("unit", opened(Unit(config)))
     parts, enable = unit.parts, h.free("enable")
     marked = constant(h, "marked_step", unit.step.shape())
-    # Number of enabled cycles since the marked step entered, including the first cycle, or zero before the step enters.
+    # Number of enabled cycles since the operands that the proof follows entered, including the first; zero before.
     age = Signal(range(config.latency + 2), name="age")
     claim_chosen(h, age == 0)
     enters = h.named("enters", h.free("mark") & enable & (age == 0))
@@ -134,7 +134,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
         h.claim(f"{name}_receives", ~now(depth - _cycles_in(name, config)) | stage.receiving)
         h.claim(f"{name}_answers", ~now(depth) | stage.answering)
     # The accumulator and the block scales bypass the multiply stage. The claim `passes` delays both inputs of the unit
-    # by a copy of the registers at the select cut, and compares them with accumulator and scales of the marked step.
+    # by a copy of the registers behind operand selection, and compares them with the values that the proof follows.
     sources = unit.step, marked
     passing, expected = (Cat(each.c, each.c[31] ^ each.overflow, each.scale_a, each.scale_b) for each in sources)
     cycles = int("select" in config.cuts)

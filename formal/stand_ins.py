@@ -1,4 +1,4 @@
-"""Stand-ins for components around the one under proof: arrays, operand fetch, reader of tensor memory, accumulators.
+"""Stand-ins for hardware around a component under proof: dot-product arrays, memory readers and accumulators.
 
 A stand-in may act in any cycle in which the real component may. The real components are proved separately
 (``warp.operands``, ``fetch.both``, ``tensor_operands.columns``, ``accumulators``). Every operand word carries a label:
@@ -49,10 +49,10 @@ WORD = 32
 PLACE_BITS = 10
 #: Number of 16-byte segments in a row of A.
 SEGMENTS = 2
-#: Maximum number of panels that are fetched ahead of their multiplication, and maximum number of operand sets in the
-#: stand-in for an array of dot-product units.
+#: Maximum number of panels (eight columns) that are fetched ahead of their multiplication, and maximum number of
+#: multiplications that are inside the stand-in for an array of dot-product units.
 DEPTH = 2
-#: Layout of a queue entry for a panel fetched ahead of its multiplication: mark bit of its instruction, panel number.
+#: Queue entry for a panel (eight columns) fetched ahead: a bit that tells its instruction from others, panel number.
 _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
 #: Fields of a request that determine which columns of tensor memory are read.
@@ -69,7 +69,7 @@ ALL_COLUMNS = sum(COLUMNS_OF.values())
 
 
 def label(mark: Value, place: int) -> Value:
-    """Return a test word of an operand: mark bit of the instruction, and `place`, the index of the word's register."""
+    """Return a test word of an operand: a bit that tells instructions apart, and `place`, the word's register index."""
     return Cat(mark, Const(place, PLACE_BITS), Const(0, WORD - 1 - PLACE_BITS))
 
 
@@ -79,7 +79,7 @@ def place_of_a(array: int, lane: int, register: int) -> int:
 
 
 def label_of_b(mark: Value, panel: Value, column: int, word: int) -> Value:
-    """Return a test word of B: mark bit of the instruction, panel number, column in the panel, word in the column."""
+    """Return a test word of B: a bit that tells instructions apart, number of the column of B, word in the column."""
     return Cat(mark, panel, Const(column, 3), Const(word, 4))
 
 
@@ -94,7 +94,7 @@ def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, i
 
 
 def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bits: int = WORD) -> Value:
-    """Return whether registers of A hold the test words of a core matrix, compared in the low `bits` of each word."""
+    """Return whether registers of A hold the test words for a core matrix. The low `bits` of each word are compared."""
     right = []
     for row, word in product(range(8), range(4)):
         place = array, lane, register = lane_register(panel, segment, row, word)
@@ -103,7 +103,7 @@ def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bit
 
 
 def descriptor(mark: Value, which: int) -> Value:
-    """Return a matrix descriptor whose bits all equal the instruction's mark bit, except one bit: 1 for A, 0 for B."""
+    """Return a test descriptor: one bit is 1 for A and 0 for B; others are `mark`, which tells instructions apart."""
     layout = panel_request_layout()["descriptor"].shape
     bits = [mark] * layout.size
     bits[layout["reserved0"].offset] = Const(which, 1)
@@ -111,7 +111,7 @@ def descriptor(mark: Value, which: int) -> Value:
 
 
 def array_stand_in(h: Harness, count: int) -> type[Warp]:
-    """Return a class of `count` stand-ins for arrays, which accept operands in any cycle and have no results."""
+    """Return a class of stand-ins for `count` dot-product arrays. They accept operands at any time, without results."""
     ready = iter([h.free(f"array_{array}_ready") for array in range(count)])
 
     def build(array: Any) -> Module:
@@ -131,7 +131,7 @@ class Queue:
 
     @property
     def full(self) -> Value:
-        """Whether the queue is full, so that no item can enter."""
+        """Whether the queue is full, so that no entry can be added."""
         return self.count == DEPTH
 
     def build(self, m: Module, push: Value, pop: Value, item: Value) -> None:
@@ -148,16 +148,16 @@ class Queue:
 
 
 class FetchStandIn:
-    """Stand-in for the operand fetch from shared memory. It may read in any cycle, and stores up to two panels of B."""
+    """Stand-in for the operand fetch from shared memory. It reads at any time, and stores up to 2 x 8 columns of B."""
 
     def __init__(self, h: Harness, a_panels: int) -> None:
         self.a_panels = a_panels
-        self.panels = Queue("fetched")  #: Panels of B that were read and not multiplied yet
-        #: Segment (16 bytes along K) of the requested panel of A that is read next, and whether a core matrix of A
+        self.panels = Queue("fetched")  #: Panels (eight columns) of B that were read and not multiplied yet
+        #: Segment (16 bytes along K) of the requested eight rows of A that is read next, and whether a core matrix of A
         #: arrives.
         self.segment, self.arriving = Signal(name="segment_of_a"), Signal(name="a_arriving")
         layout = data.StructLayout({"panel": range(a_panels), "segment": 1, "tag": 1, "mark": 1})
-        #: Core matrix of A that arrives: panel, segment, instruction slot (`tag`) and mark bit of the instruction.
+        #: Core matrix of A that arrives: its eight rows, its 16 bytes along K, its instruction's slot and test bit.
         self.core_matrix = Signal(layout, reset_less=True, name="core_matrix_of_a")
         names = ("may_read_b", "may_offer_b", "may_read_a")
         self._read_b, self._offer_b, self._read_a = (h.free(name) for name in names)
@@ -208,7 +208,7 @@ class ColumnReaderStandIn:
         self._accept = h.free("may_accept_request")
         #: Whether a tensor-memory column arrives, and whether a request is complete (no column is still to arrive).
         self.arriving, self.complete = Signal(name="column_arriving"), Signal(name="columns_complete")
-        #: Number of the tensor-memory column that arrives; slot (`tag`) and mark bit of the instruction that reads it.
+        #: Number of the tensor-memory column that arrives; instruction slot (`tag`) and test bit of its instruction.
         self.place = Signal(range(ALL_COLUMNS), reset_less=True, name="column_place")
         self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
         self.done = Signal(ALL_COLUMNS, name="columns_done")  #: Mask of tensor-memory columns read for a request
@@ -257,12 +257,12 @@ def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value,
 
 
 def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Value:
-    """Return a test word of tensor memory: mark bit of the instruction that reads it, column number, lane number."""
+    """Return a test word of tensor memory: a bit that tells instructions apart, column number, lane number."""
     return Cat(mark, Const(FIRST_OF[operand] + number, range(ALL_COLUMNS)), Const(lane, 7))
 
 
 class AccumulatorsStandIn:
-    """Stand-in for the accumulators in tensor memory. It may deliver panels in any cycle, in the order of requests.
+    """Stand-in for the accumulators in tensor memory. It may deliver columns of D at any time, in request order.
 
     `panels` is the queue of panels that were requested and are not multiplied yet. The highest bit of the column number
     in a request is the mark of the instruction.
@@ -291,5 +291,5 @@ class AccumulatorsStandIn:
 
 
 def accumulator_word(mark: Value, panel: Value, place: int) -> Value:
-    """Return a test word of C: mark bit of the instruction, number of the panel of D, and the word's register index."""
+    """Return a test word of C: a bit that tells instructions apart, number of eight columns of D, register index."""
     return Cat(mark, panel, Const(place, PLACE_BITS))

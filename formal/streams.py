@@ -1,4 +1,4 @@
-"""Proofs about streams and control of the core and of a warp: protocol, order, draining and reset.
+"""Proofs about the streams of an array of dot-product units and of a warp: protocol, order, draining and reset.
 
 Arithmetic is abstracted: a stand-in for the unit returns its accumulator after the latency of the pipeline. One bit
 marks one item. Since control does not depend on data, this covers all items.
@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 CORE, WARP = Topic("core"), Topic("warp")
-#: An array computes the 16 x 8 outputs of a warp in blocks. The proof engine finds the invariants of a warp only if it
-#: has at most this number of blocks.
+#: An array of dot-product units computes the 16 x 8 outputs of a warp in several blocks. The proof engine finds the
+#: invariants of a warp only if the number of blocks is at most this limit.
 _FEW_BLOCKS = 8
 
 
@@ -71,7 +71,7 @@ class Flow:
         m.d.sync += inside.eq(inside + self.accepts - self.delivers)
         h.observed["inside"] = inside
         self.most = most
-        # Whether an item was marked, the number of items in front of the marked item, and whether it was delivered.
+        # Whether an input was marked, the number of inputs in front of it, and whether its result was delivered.
         marked, self.ahead, self.passed = Signal(name="marked"), Signal(range(most + 2), name="ahead"), Signal()
         self.marks = h.named("marks", h.free("mark") & self.accepts & ~marked)
         with m.If(self.marks):
@@ -83,7 +83,7 @@ class Flow:
             m.d.sync += self.passed.eq(1)
 
     def claim(self, h: Harness, token: Value, payload: Value, reset: Value) -> None:
-        """Claim order and protocol of an output stream. `token` is 1 for the marked result, `payload` is the result."""
+        """Claim order and protocol of an output stream. `token` is 1 for the result of the marked input."""
         h.claim("nothing_from_nothing", ~self.o_valid | (self.inside != 0))
         h.claim("holds_no_more", self.inside <= self.most)
         h.claim("order", ~self.o_valid | (token == self.awaited))
@@ -97,7 +97,7 @@ class Flow:
         h.cover("waits", waited & self.o_valid)
 
     def answers(self, h: Harness, cycles: int) -> None:
-        """Claim that an item enters or leaves at least once in `cycles` cycles in which the output is ready.
+        """Claim that an input enters or a result leaves at least once in `cycles` cycles in which the output is ready.
 
         Cycles in which the output is not ready may lie between and are not counted. The count restarts in a cycle in
         which no item is in the component or waits at its input.
@@ -106,7 +106,7 @@ class Flow:
         claim_progress(h, "answers", self.accepts | self.delivers | idle, self.o_ready, cycles)
 
     def drains(self, h: Harness, cycles: int, valid: Value, ready: Value) -> None:
-        """Claim that a component is empty after `cycles` cycles in which no item enters and results are accepted."""
+        """Claim that a component is empty after `cycles` cycles in which no input enters and results are accepted."""
         quiet = Signal(range(cycles + 1), name="quiet")
         with h.m.If(valid | ~ready):
             h.m.d.sync += quiet.eq(0)
@@ -156,12 +156,12 @@ SMALL_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 
 
 def _core_cycles(config: CoreConfig) -> int:
-    """Return an upper bound on the cycles needed to reach every cover condition: a core fills, waits and drains."""
+    """Return an upper bound on the cycles needed to reach every cover condition: a pipeline fills, waits and drains."""
     return 2 * config.latency + 6
 
 
 def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
-    """Return the value that a signal had in the cycle in which the marked item entered."""
+    """Return the value that a signal had in the cycle in which the component accepted the marked input."""
     kept = Signal(name=name)
     with h.m.If(flow.marks):
         h.m.d.sync += kept.eq(value)
@@ -169,18 +169,18 @@ def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
 
 
 def assume_a_rule(h: Harness, control: Any) -> None:
-    """Assume that the metadata-rule code in a control word is the code of a rule, not an unused code."""
+    """Assume that the field `rule` of a control word holds the code of a metadata rule, not an unused code."""
     h.assume(Cat(control.rule == code for code in RuleCode).any())
 
 
 def _nibbles(flow: Flow, count: int) -> Value:
-    """Return metadata nibbles that are illegal under every rule for the marked item, and legal for all other items."""
+    """Return metadata nibbles, illegal under every rule for the marked input, and legal for all other inputs."""
     return Cat(Cat(Const(0, 2), ~flow.marks, Const(0, 1)) for _ in range(count))
 
 
 @CORE.property("order", lambda config: [(bare(config),)], cycles=_core_cycles)
 def _core_order(h: Harness, config: CoreConfig) -> None:
-    """A core loses, duplicates or reorders no item, whatever the gaps, stalls and resets.
+    """An array of dot-product units loses, duplicates or reorders no results, whatever the gaps, stalls and resets.
 
     An offered result stays valid and unchanged until it is taken. A core can contain one tile for each pipeline stage.
     """
@@ -209,7 +209,7 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
 
 @CORE.property("reset", lambda config: [(bare(config),)], cycles=_core_cycles)
 def _core_reset(h: Harness, config: CoreConfig) -> None:
-    """After a reset, no output of a core depends on earlier register contents, not even after power-up."""
+    """After a reset, no output of a dot-product array depends on earlier register contents, not even after power-up."""
     token = h.free("token")
 
     def drive(core: Core) -> list[Any]:
@@ -251,17 +251,17 @@ def _blocks_and_steps(config: CoreConfig) -> tuple[int, int]:
 
 
 def few_blocks(config: CoreConfig) -> CoreConfig:
-    """Return a configuration with at most eight blocks of outputs, because the engine cannot handle larger counters."""
+    """Return a configuration that computes the 16 x 8 outputs in at most 8 parts: proofs need small counters."""
     return config if config.warp_blocks <= _FEW_BLOCKS else replace(config, rows=4, columns=4)
 
 
 def _warps(config: CoreConfig) -> list[Parameters]:
-    """Return the configuration's array as the only parameter set, or no parameter set if it cannot serve a warp."""
+    """Return a configuration's array of dot-product units as the only parameter set, or none if unfit for a warp."""
     return [(few_blocks(bare(config)),)] * config.serves_warp
 
 
 def _warps_and_half_cores(config: CoreConfig) -> list[Parameters]:
-    """Return the array of a configuration, and the array of 8 x 4 dot-product units in the tensor cores of a CTA."""
+    """Return a configuration's array of dot-product units, and the 8 x 4 array in the tensor cores of a CTA."""
     in_one_step = config.step_bytes == 32
     return [*_warps(config), *[(replace(bare(config), rows=8, columns=4),)] * in_one_step]
 

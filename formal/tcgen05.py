@@ -1,4 +1,4 @@
-"""Proofs about ``tcgen05`` on a CTA's tensor cores: every array receives its own rows, columns, metadata, scales and D.
+"""Proofs about ``tcgen05`` on a CTA's tensor cores: every dot-product array receives its own operands.
 
 Arrays, the fetch, the reader of tensor memory and the accumulators are replaced by stand-ins
 (:mod:`~sptc.formal.stand_ins`). Every operand word carries a label: the mark of its instruction, and its position.
@@ -45,12 +45,12 @@ TCGEN05 = Topic("tcgen05")
 #: Code of the small array's 16-bit element format. Metadata of 16-bit elements fills one column of tensor memory. The
 #: other element format of the small array has 8 bits.
 _WIDE = 0
-#: Operands in tensor memory except D. In the proofs, their first column has the instruction's mark bit as address.
+#: Operands in tensor memory except D. In proofs, their first column has the instruction's test bit `mark` as address.
 _IN_COLUMNS = ("a", "metadata", "scale_a", "scale_b")
 #: Bit fields of an instruction in the proofs: its options, but not the addresses of its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=1, scale_size=2, byte_a=2, byte_b=2, pair=1, odd=1)
-#: Panels of B that one CTA provides. A single CTA provides all panels, and each CTA of a pair provides every second
-#: panel. N of an instruction of a CTA pair is a multiple of 16.
+#: Panels (eight columns) of B that one CTA provides: all panels if the CTA is single, and every second panel if it is
+#: one of a pair. N of an instruction of a CTA pair is a multiple of 16.
 _OWN_B = OwnPanels(
     lambda i: Mux(i.pair, (i.last_panel + 1) >> 1, i.last_panel + 1),
     lambda i, panel: Mux(i.pair, (panel + ~i.odd) >> 1, panel),
@@ -243,7 +243,7 @@ def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, colum
 
 
 def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_other_cta: tuple[Value, Value]) -> None:
-    """Claim that arrays multiply the right operands. `of_other_cta`: mark bit and panel number of the other CTA."""
+    """Claim that dot-product arrays get the right operands. `of_other_cta`: bits of the other CTA's test words of B."""
     current, panel = model.current, model.panel
     number, mark = _number_of_d(current, panel), current.mark
     is_own = ~current.pair | (panel[0] == current.odd)
@@ -281,7 +281,7 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
             first = Const(FIRST_OF[Operand.SCALE_B], range(ALL_COLUMNS))
             of_scale_a = word_of_column(mark, Operand.SCALE_A, row // 32, row % 32)
             of_scale_b = Cat(mark, (first + column[5:])[: len(first)], column[:5], Const(0, 2))
-            # With 16-bit elements, lanes 2 and 3 of a quad provide no metadata.
+            # With 16-bit elements, lanes 2 and 3 of every four lanes provide no metadata.
             ignored = ~current.control.sparse | (_is_wide(current) & pair)
             e = [ignored | (operands.e[lane] == word_of_column(mark, Operand.METADATA, pair, row))]
             scale_a = [~_is_scaled(current) | (operands.scale_a[lane] == of_scale_a)]

@@ -29,7 +29,7 @@ __all__ = ["TCGEN05"]
 #: Upper bound on the cycles needed to reach every cover condition: the time in which an instruction with A in shared
 #: memory is multiplied, and the results of the instruction are written.
 _CYCLES = 40
-#: Instruction fields that affect the timing, in addition to the number of panels.
+#: Instruction fields that affect the timing, in addition to the number of panels (eight columns of D each).
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", "odd", "elsewhere"), 1))
 
 
@@ -75,7 +75,7 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
     moves = Cat(taken, multiplied, written, cta.memory.read, cta.tensor.read, requested).any()
     h.cover("is_quiet", claim_progress(h, "moves", moves | reset | ~(cta.i.valid | owed), fair, 2) != 0)
     h.claim("nothing_from_nothing", ~written | owed)
-    # Invariants that the engine needs: panels that were read in advance were requested, and are not multiplied yet.
+    # Invariants that the proof engine needs: operands that were read in advance were requested, and are not used yet.
     h.claim("due", due == kept + inside)
     h.claim("read_ahead", slots.left == kept + slots.count("accumulators", requested))
     own, b = panels // 2 if pair else panels, Signal(range(3), name="panels_of_b")
@@ -94,7 +94,7 @@ class _Shown(EchoEverywhere):
     """Stand-in for an array of dot-product units. It copies the lowest bit of C and the array number to its results."""
 
     def shown(self) -> Value:
-        """Return the operand bits that the stand-in for an array copies to its results."""
+        """Return the operand bits that this stand-in for an array of dot-product units copies to its results."""
         return Cat(self.i.payload.c[0][0][0], self.i.payload.c[0][1][:3])
 
 
@@ -110,7 +110,7 @@ def _results(h: Harness) -> None:
     flow = Flow(h, reset, source, sink, DEPTH)
 
     def accumulators(store: Accumulators) -> Module:
-        """Build a stand-in for the accumulators. Their words contain a mark bit and the number of their array."""
+        """Build a stand-in for the accumulators: words with the array number and a bit that marks one transfer."""
         m = Module()
         m.d.comb += [
             store.i.ready.eq(1),

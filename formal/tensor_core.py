@@ -30,7 +30,7 @@ _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 class Echo(Warp):
     """Stand-in for an array of dot-product units: a queue of two results, each with the lowest bits of A and of B."""
 
-    #: Number of operand bits that the stand-in for an array copies to its results.
+    #: Number of operand bits that this stand-in for an array of dot-product units copies to its results.
     bits = 2
 
     def elaborate(self, platform: object) -> Module:
@@ -42,11 +42,11 @@ class Echo(Warp):
         return m
 
     def shown(self) -> Value:
-        """Return the two operand bits that the stand-in for an array copies to its results."""
+        """Return the two operand bits that this stand-in for an array of dot-product units copies to its results."""
         return Cat(self.i.payload.a[0][0][0], self.i.payload.b[0][0][0])
 
     def show(self, m: Module, first: Value) -> None:
-        """Drive the first result word of the stand-in for an array with the bits in its oldest queue entry."""
+        """Drive the first word of a result with the operand bits in the oldest entry of the queue of results."""
         m.d.comb += self.o.payload.d[0][0].eq(first)
 
 
@@ -59,7 +59,7 @@ class EchoEverywhere(Echo):
     bits = 4
 
     def show(self, m: Module, first: Value) -> None:
-        """Drive every result word of the stand-in for an array with its oldest queue entry and the word's number."""
+        """Drive every word of a result with the oldest entry of the queue of results and the number of the word."""
         for place, word in words_of_result(self.o.payload):
             m.d.comb += word.eq(Cat(first, Const(place, 8)))
 
@@ -73,7 +73,7 @@ def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
 
 
 def _streams(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield a small array twice, for ``mma`` and for ``wgmma``. Arrays of every size have the same control logic."""
+    """Yield a 4 x 4 array of dot-product units for ``mma`` and for ``wgmma``. All array sizes have the same control."""
     array = replace(bare(config), rows=4, columns=4)
     if array.serves_warp:
         yield from ((array, of_panels) for of_panels in (False, True))
@@ -124,7 +124,7 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     with h.m.Elif(left != 0):
         h.m.d.sync += left.eq(left - 1)
     h.claim("pace", ~begins | (left == 0))
-    # Number of items of both streams that are in the tensor core, at most the capacity of the stand-in.
+    # Number of instructions of both streams that are in the tensor core, at most the capacity of the stand-in.
     count = Signal(range(DEPTH + 1), name="count")
     taken = Cat(stream.valid & stream.ready for stream in (core.i, core.panel)).any()
     delivered = Cat(stream.valid & stream.ready for stream in (core.o, core.panel_result)).any()

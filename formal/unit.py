@@ -1,4 +1,4 @@
-"""Proofs of a whole dot-product unit (few product slots, narrow significands) against a specification without stages.
+"""Proofs of a whole dot-product unit (few multipliers, narrow significands) against a specification without stages.
 
 The specification writes every product and the accumulator as integer multiples of one fixed power of two, and drops the
 bits below 2**(E - F). It never computes the distance between two terms.
@@ -34,7 +34,7 @@ def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
 
 
 class _Operands:
-    """A metadata decoder and a dot-product unit, with free inputs, and the elements that each slot must multiply."""
+    """A metadata decoder and a dot-product unit, with free inputs, and the elements that each multiplier must get."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
         unit = self.unit = h.add("unit", opened(Unit(config)), enable=1)
@@ -58,7 +58,7 @@ class _Operands:
             step.overflow.eq(self.overflow),
         ]
         self.output = h.named("output", unit.result.d)
-        if config.mux == "mux3":  # an undefined nibble may select a unit of B that its 3:1 multiplexer cannot reach
+        if config.mux == "mux3":  # an undefined nibble may select an input that its 3:1 multiplexer does not have
             h.assume(decode.illegal == 0)
         self.pairs: list[tuple[Value, Value]] = []
         for slot in range(config.step_bytes):
@@ -69,7 +69,7 @@ class _Operands:
         h.cover("any", self.output.any())
 
     def _exchanged(self, slot: int, metadata: Value, rule: Value) -> tuple[Value, Value]:
-        """Return a product slot's operands with 3:1 multiplexers, which may exchange the operands of two slots."""
+        """Return a multiplier's operands with 3:1 multiplexers, where two multipliers may exchange their operands."""
         nibble = metadata.word_select(slot // 2, 4)
         swap = (rule == RuleCode.PLAIN) & Cat(nibble == value for value in range(16) if swap_for_mux3(value)).any()
         (a, b), (other_a, other_b) = self.pairs[slot], self.pairs[slot ^ 1]
@@ -93,7 +93,7 @@ def _claim_sum(h: Harness, stage: ReduceStage) -> list[Value]:
 
 @UNIT.property("floats", lambda config: [(_reduced(config, "e2m1"),)])
 def _float_step(h: Harness, config: CoreConfig) -> None:
-    """A step of four e2m1 products rounds the exact sum of its terms, each truncated F = 12 bits below e_max, to f16.
+    """For four e2m1 products, the exact sum of terms, truncated 12 bits below the largest exponent, is rounded to f16.
 
     The proof covers all operands, metadata and accumulators. If the accumulator is infinite, the result equals the
     accumulator. If the accumulator is NaN, the result is the canonical NaN.
@@ -121,7 +121,7 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
     for index, (sign, magnitude, exponent, fraction_bits, zero) in enumerate(terms):
         place = (exponent - fraction_bits - base).as_unsigned()[: bits.bit_length()]
         fixed = h.named(f"fixed{index}", Mux(zero, 0, magnitude << place), bits)
-        # Two bits above bit F suffice, because the magnitude of each term is below 4 * 2**E.
+        # F + 2 bits hold each term: its magnitude is below 4 * 2**E, and its lowest bit has the weight 2**(E - F).
         kept = h.named(f"kept{index}", fixed >> dropped.as_unsigned()[: bits.bit_length()], config.alignment_bits + 2)
         parts.append(Mux(sign, -kept, kept))
     total = h.named("total", sum(parts), signed(config.alignment_bits + 7))
@@ -138,7 +138,7 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
 
 @UNIT.property("integers", lambda config: [(_reduced(config, "s8", "u8"),)])
 def _integer_step(h: Harness, config: CoreConfig) -> None:
-    """A step of four products of 8-bit integers adds them to the accumulator exactly, then clamps or wraps once.
+    """Four products of 8-bit integers are added to the accumulator exactly, and the sum is clamped or wrapped once.
 
     This covers all operands, metadata and accumulators of 33 bits, whose highest bit is the sign that the overflow flag
     encodes. The sum is assumed to fit 33 bits, as the sums of every instruction do.

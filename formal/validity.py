@@ -38,7 +38,7 @@ def _warps(config: CoreConfig) -> Iterator[Parameters]:
 # delivers its result.
 @VALIDITY.property("warp", _warps, cycles=lambda config: 2 * config.warp_blocks + 4)
 def _of_registers(h: Harness, config: CoreConfig) -> None:
-    """A result flags exactly the chunks whose nibble in the metadata registers is undefined by the metadata rule.
+    """A result flags exactly the nibbles in the metadata registers that the metadata rule does not define.
 
     The proof covers every metadata word, sparsity selector, rule and element width, and one step or two. A dense
     instruction has no flags.
@@ -54,8 +54,8 @@ def _of_registers(h: Harness, config: CoreConfig) -> None:
     of_rows = [instruction.metadata(row, block.step[0]) for row in range(ROWS)]
     nibbles = [h.named(f"nibbles{i}", Array(of_rows[i :: config.rows])[block.row]) for i in range(config.rows)]
     # The harness records the flags of each row. The claims hold for the result registers in every cycle, not only while
-    # the result is valid, so they are inductive. Without pipeline registers, the result of a block is available in the
-    # cycle of its issue. The second step of a row sets the flags of the second half of its chunks.
+    # the result is valid, so they are inductive. Without pipeline registers, the dot-product units return flags in the
+    # cycle in which they get operands. The second of two steps along K sets the second half of a row's flags.
     for i, row_nibbles in enumerate(nibbles):
         first = flags(config, row_nibbles, instruction.words.control, instruction.wide)
         second = Mux(instruction.wide, Cat(Const(0, config.chunks // 2), first), Cat(Const(0, config.chunks), first))

@@ -26,8 +26,8 @@ from .wgmma import WGMMA
 __all__ = ["WGMMA"]
 
 _REGISTERS = RegisterCycles(1, 2, 2, {(False, False): 1, (False, True): 2, (True, False): 2, (True, True): 2})
-#: Upper bound on the cycles with a ready environment from one visible transfer to the next. In the cycles between the
-#: two transfers, the register file, the operand fetch or the tensor cores are busy.
+#: Upper bound on the cycles from one transfer that the proof observes to the next, if the environment is always ready.
+#: In the cycles between the two transfers, the register file, the operand fetch or the tensor cores are busy.
 _QUIET = 9
 
 
@@ -36,19 +36,19 @@ _LENGTHS: list[Parameters] = [(1,), (2,)]
 #: Upper bound on the cycles needed to reach every cover condition: the time in which an instruction with A in shared
 #: memory is multiplied.
 _CYCLES = 40
-#: Instruction fields that affect the timing, in addition to the number of panels.
+#: Instruction fields that affect the timing, in addition to the number of panels (eight columns of D each).
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
 
 
 def _add(h: Harness, name: str, count: int, array: type[Echo]) -> Warpgroup:
-    """Instantiate the hardware of `count` warpgroups, with stand-ins for its arrays and its address generator."""
+    """Instantiate the hardware of `count` warpgroups, with stand-ins for dot-product arrays and address generator."""
     group = h.add(name, opened(Warpgroup(SMALL_ARRAY, _REGISTERS, count, warp_class=array)))
     with_names(opened(group.parts.tensor_cores).parts.fetch)
     return group
 
 
 def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *others: Any) -> None:
-    """Drive a command input with multiplications of `panels` panels, in any cycles. `others` assign further fields."""
+    """Offer multiplications with `panels` x 8 columns to an input, in any cycles. `others` assign further fields."""
     payload, fields = source.payload, decided(h, name, source, _FIELDS, reset)
     h.m.d.comb += [
         payload.operation.eq(Operation.MULTIPLY),
@@ -64,7 +64,7 @@ class _Shown(EchoEverywhere):
     """Stand-in for an array of dot-product units. Its results have low bits of C and metadata, and the warp number."""
 
     def shown(self) -> Value:
-        """Return the operand bits that the stand-in for an array copies to its results."""
+        """Return the operand bits that this stand-in for an array of dot-product units copies to its results."""
         return Cat(self.i.payload.c[0][0][0], self.i.payload.e[0][0], self.i.payload.c[0][1][:2])
 
 

@@ -103,7 +103,7 @@ def _order(h: Harness) -> None:
 
 
 def _same(word: Value, expected: Value) -> Value:
-    """Return whether the lowest bits of a word have the expected label. Other bits, such as signs, are ignored."""
+    """Return whether a register has the low bits of the expected test word. Other bits, such as signs, are ignored."""
     return word[: PLACE_BITS + 1] == expected[: PLACE_BITS + 1]
 
 
@@ -147,14 +147,14 @@ _SIGNS = {
 
 
 def _floats(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield the small array with the configuration's element formats that ``wgmma`` supports, if there are any."""
+    """Yield a small array of dot-product units with a configuration's formats that ``wgmma`` supports, if any."""
     if formats := tuple(name for name in config.formats if name in _SIGNS):
         yield (replace(SMALL_ARRAY, formats=formats, alignment_bits=25),)
 
 
 @WGMMA.property("operands", _floats)
 def _operands(h: Harness, config: CoreConfig) -> None:
-    """A tensor core receives a panel's operands bit for bit. If products are negated, all floats of A change sign.
+    """A tensor core receives its operands of ``wgmma`` bit for bit. If products are negated, floats of A change sign.
 
     Register r of lane 4 c + t of B has bytes 16 r + 4 t to 16 r + 4 t + 3 of column c (PTX ISA, fragments of ``mma``).
     Integers are not negated, and the accumulators are zero if the instruction does not add them.

@@ -68,7 +68,7 @@ class Source:
 
 
 def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opcode | None = None) -> Form:
-    """Return the key of the evidence for the model of an instruction. If `a_from` is None, A is in registers.
+    """Return instruction, architecture and location of A, the key for evidence. If `a_from` is None, A is in registers.
 
     Without `opcode`, the key of a ``tcgen05`` instruction stands for all its opcodes, and no file has evidence for this
     key.

@@ -33,7 +33,7 @@ class Format:
     specials: Specials = Specials.NONE  #: Encoding of Inf and NaN in the format's codes
     #: Whether exponent field 0 encodes zero and subnormals. False for ue8m0, in which code 0 is 2**-127.
     subnormals: bool = True
-    #: Number of low bits of the register container that the hardware drops: 13 for tf32, otherwise 0.
+    #: Number of low bits of an element in a register that the hardware drops: 13 for tf32, otherwise 0.
     ignored_low_bits: int = 0
 
     @property
@@ -48,7 +48,7 @@ class Format:
 
     @property
     def container_bits(self) -> int:
-        """Width of the register container in bits: the code and the ignored low bits (32 for tf32)."""
+        """Bits that an element occupies in a register: its code and the ignored low bits (32 for tf32)."""
         return self.bits + self.ignored_low_bits
 
     @property
@@ -111,7 +111,7 @@ FORMATS: dict[str, Format] = {
 
 
 def low_bit(fmt: Format, container_bits: int) -> int:
-    """Return the position of the lowest bit of an element of A or B in its container, whose other bits are ignored.
+    """Return the position of the lowest bit of an element of A or B in `container_bits` bits; others are ignored.
 
     Source: PTX ISA 9.7.14.6.3. An unpacked e2m1 is in bits 5:2 of a byte, six-bit types are in bits 5:0, tf32 is in
     bits 31:13 of a word.

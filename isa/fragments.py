@@ -110,7 +110,7 @@ def accumulator_fragment(instruction: Instruction) -> Fragment:
 
 @dataclass(frozen=True, eq=False)
 class RegisterMap:
-    """Map of metadata nibbles, shape (m, chunks), or block scales, shape (m or n, scale_size), to register bits."""
+    """Map of metadata nibbles, shape (m, nibbles per row), or scales, shape (m or n, scale_size), to register bits."""
 
     #: Thread that holds each nibble or scale, and lowest bit of the nibble or scale in this thread's register.
     lanes: Index
@@ -121,7 +121,7 @@ class RegisterMap:
 
 @lru_cache(maxsize=512)
 def metadata_map(instruction: Instruction, sparsity_selector: int) -> RegisterMap:
-    """Return the map of metadata nibbles to registers. The selector is below ``instruction.sparsity_selectors``.
+    """Return the map of metadata nibbles to registers. Selectors are 0 to ``instruction.sparsity_selectors - 1``.
 
     A lane that the selector picks holds four chunks of each of two rows if elements have 16 bits or more; otherwise it
     holds eight chunks of one row. Metadata registers of all other lanes are ignored.

@@ -53,11 +53,11 @@ class Instruction:
 
     @property
     def container_bits(self) -> int:
-        """Container width of an element of A or B in the datapath: 4, 8, 16 or 32 bits."""
+        """Bits that an element of A or B occupies in the datapath, including unused bits: 4, 8, 16 or 32."""
         return 8 if self.kind in ("f8f6f4", "mxf8f6f4") else self.a.container_bits
 
     def low_bit(self, fmt: Format) -> int:
-        """Return the lowest bit of an element of A or B in its container. See :func:`sptc.isa.formats.low_bit`."""
+        """Return the lowest bit of an element of A or B in its storage. See :func:`sptc.isa.formats.low_bit`."""
         return low_bit(fmt, self.container_bits)
 
     @property
@@ -102,7 +102,7 @@ class Instruction:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of stored A per metadata nibble: two units of 16 or 8 bits, or 0 for a dense instruction."""
+        """Bytes of stored A per metadata nibble: twice 16 bits or twice 8 bits, or 0 for a dense instruction."""
         return self.granularity.stored * self.container_bits // 8 if self.granularity else 0
 
     @property

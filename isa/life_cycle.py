@@ -34,7 +34,7 @@ class _Group:
     every_buffer: _Use | None = None  # last multiplication that may read every buffer, because its call names none
 
     def use(self, kind: str, name: Hashable) -> _Use | None:
-        """Return the group's multiplication that accesses a register or buffer, or None if no multiplication does."""
+        """Return the multiplication of this commit group that accesses a register or buffer, or None if none does."""
         return self.registers.get(name) if kind == "register" else self.buffers.get(name, self.every_buffer)
 
 

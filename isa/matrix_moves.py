@@ -73,7 +73,7 @@ class MatrixMove:
 
     @property
     def container_bits(self) -> int:
-        """Width in bits of the container of an element in a register: 16 or 8."""
+        """Width in bits of the space for an element in a register: 16 or 8."""
         return 16 if self.element == "b16" else 8
 
     @property
@@ -188,7 +188,7 @@ class MatrixMoveMap:
     #: Lowest bit of the element in its 128-bit row of shared memory, shape (32, registers, E). Bit 0 is the low bit of
     #: the first byte.
     row_low_bits: Index
-    #: Lowest bit of the element in its register, shape (E,). Bits of the container above the element are zero.
+    #: Lowest bit of the element in its register, shape (E,). In a byte, the bits above a 6-bit or 4-bit element are 0.
     register_low_bits: Index
     #: Lane that supplies the address of each row, shape (matrices, rows). Addresses of other lanes are ignored.
     address_lanes: Index

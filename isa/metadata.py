@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 UNITS_PER_CHUNK = 4
-#: Width of a metadata unit in bits for elements of 16 or 32 bits. The unit of narrower elements has 8 bits.
+#: Number of bits that a metadata index selects from elements of 16 or 32 bits. From narrower elements it selects 8.
 _WIDE_UNIT_BITS = 16
 
 
@@ -41,7 +41,7 @@ class Granularity:
     """
 
     name: str  #: Name of the pattern: ``1:2``, ``2:4`` or ``4:8`` (pair-wise)
-    #: Stored elements and logical columns of A per chunk. Each chunk has one metadata nibble.
+    #: Number of stored elements, and number of logical columns, of A that one metadata nibble describes.
     stored: int
     logical: int
 
@@ -91,7 +91,7 @@ def join_nibbles(nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def swap_for_mux3(value: int) -> bool:
-    """Return whether 3:1 multiplexers need the stored elements of a chunk exchanged, for a nibble of plain ``mma.sp``.
+    """Return whether a nibble of plain ``mma.sp`` needs an exchange of its two stored elements for 3:1 multiplexers.
 
     The multiplexer of slot 0 reaches units 0 to 2, that of slot 1 units 1 to 3. Exchanging the stored elements together
     with their indices turns the twelve nibbles of the plain rule into the seven that both multiplexers can select.
@@ -102,8 +102,8 @@ def swap_for_mux3(value: int) -> bool:
     return bool(n0 & ~n3 | n1 & ~n2)
 
 
-#: For each architecture, the multiplexers that select the elements of B for one chunk: ``mux4`` stands for two 4:1
-#: multiplexers, and ``mux3`` for two 3:1 multiplexers.
+#: For each architecture, the multiplexers that select the elements of B for one metadata nibble: ``mux4`` stands for
+#: two 4:1 multiplexers, and ``mux3`` for two 3:1 multiplexers.
 MUX_OF_ARCHITECTURE = {
     "sm_80": "mux4",
     "sm_86": "mux4",
@@ -115,7 +115,7 @@ MUX_OF_ARCHITECTURE = {
 
 
 def reachable(value: int, rule: str, mux: str) -> tuple[bool, bool]:
-    """Return, for both stored elements of a chunk, whether a multiplexer delivers the selected unit of B instead of 0.
+    """Return, for both indices of a nibble, whether a multiplexer delivers the selected elements of B instead of 0.
 
     With every nibble that `rule` defines, both units are delivered. An undefined nibble may select a unit that a 3:1
     multiplexer does not reach: unit 3 for slot 0, unit 0 for slot 1. Modelled: inferred from the seven nibbles that are

@@ -1,4 +1,4 @@
-"""Numerics of each instruction and architecture: step length, alignment and rounding.
+"""Numerics of each instruction and architecture: number of products per rounded sum, alignment and rounding.
 
 Numerics are the parameters of a *truncated fused dot-product-add* (T-FDPA): it aligns the products of a step and the
 accumulator to the largest exponent, truncates each of these terms `alignment_bits` below that exponent, sums them
@@ -34,7 +34,7 @@ __all__ = [
 #: Number of products per group in kinds mxf4 and mxf4nvf4. The products of a group are summed exactly before the block
 #: scales are applied.
 BLOCK_GROUP = 16
-#: Number of products per part of a group. Some published models truncate the sum of each part (:data:`OPEN_RULES`).
+#: Some published models truncate sums of this number of products, instead of sums of 16 (:data:`OPEN_RULES`).
 PART_OF_GROUP = 4
 #: Value of the exponent floor e_zero that has no effect: -28 - 254, the exponent of the smallest product of e5m2
 #: elements with ue8m0 scales. No nonzero term has a smaller exponent.
@@ -44,7 +44,7 @@ NO_FLOOR = -282
 class Method(Enum):
     """Method by which an instruction computes a result from its products and its accumulator."""
 
-    FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of the products of a step
+    FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of `step` products and the accumulator
     GROUPED = "grouped"  #: truncated fused dot-product-add of groups of 16 products, each with its own scales
     #: T-FDPA (truncated fused dot-product-add) of the even pairs of stored elements (bytes 0 and 1 of each register)
     #: from zero; then T-FDPA of the odd pairs (bytes 2 and 3) with this sum as the accumulator; then IEEE addition of C
@@ -62,7 +62,7 @@ class Alignment(Enum):
 
 
 class Rounding(Enum):
-    """Rounding of the exact sum of a step to the result."""
+    """Rounding of the exact sum of the aligned products and the accumulator to the format of the result."""
 
     RZ_F32 = "RZ-f32"  #: truncation of the exact sum to f32. Overflow gives Inf.
     RZ_E8M13 = "RZ-E8M13"  #: truncation to 13 fraction bits, stored in an f32
@@ -79,10 +79,10 @@ class Numerics:
     """Numerics of one instruction on one architecture."""
 
     method: Method
-    step: int  #: Number of products of kept elements per step (L). Steps are contiguous and ascending along K.
-    alignment_bits: int = 0  #: Number of bits (F) of each term kept below the largest exponent of a step (e_max)
-    zero_exponent: int = 0  #: Lower limit (e_zero) of the largest exponent of a step, and exponent of zero terms
-    rounding: Rounding  #: Rounding of the exact sum at the end of each step
+    step: int  #: Number of products (L) per rounded sum. An instruction computes its sums one after another along K.
+    alignment_bits: int = 0  #: F: each product and the accumulator keep F bits below e_max, their largest exponent
+    zero_exponent: int = 0  #: e_zero: lower limit of the largest exponent of the addends, and exponent of zero addends
+    rounding: Rounding  #: Rounding of each exact sum of L aligned products and the accumulator
     alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each term to the last bit that alignment keeps
     #: Number of products that method ``GROUPED`` sums exactly before truncation: 16 or 4. The value 4 applies only to
     #: outputs in which a scaled product has a larger exponent than the accumulator; e_max, the largest exponent, then
@@ -92,7 +92,7 @@ class Numerics:
 
     @property
     def rounds_to_half(self) -> bool:
-        """Whether the results of a step are rounded to f16."""
+        """Whether each sum of products and accumulator is rounded to f16."""
         return self.rounding in _HALF
 
     def replace(self, *, products: int | None = None, **changes: Any) -> "Numerics":
@@ -156,7 +156,7 @@ class OpenRule:
     name: str  #: Description of the numerics parameter with its alternative value
     field: str  #: Name of the field of :class:`Numerics` that holds the parameter
     alternative: int  #: Value of the :class:`Numerics` field in the alternative model
-    evidence: str  #: Published evidence for the value in use and for the alternative value
+    evidence: str  #: Published evidence for the value of the parameter in use and for its alternative value
 
     def applies(self, instruction: Instruction, parameters: Numerics) -> bool:
         """Return whether the value of this parameter affects an instruction with these numerics."""
@@ -202,9 +202,9 @@ _EMULATION = "machine code of the CUDA 13.0 assembler: fp8 unpacked to f16, two 
 class Datapath:
     """Numerics parameters that all instructions of an architecture share."""
 
-    step_bytes: int  #: Bytes of a row of stored A per step, the same for every element type
-    alignment_bits: int  #: Number of bits (F) of each term kept below the largest exponent of a step
-    fp8_alignment_bits: int  #: Number of bits (F) of each term kept by instructions with native fp8
+    step_bytes: int  #: Bytes of a row of stored A whose products form one rounded sum, for every element type
+    alignment_bits: int  #: F: number of bits of each addend kept below the largest exponent of the addends
+    fp8_alignment_bits: int  #: F (bits kept below the largest exponent of the addends) with native fp8
 
 
 #: Datapath parameters of each architecture. Without native fp8, `fp8_alignment_bits` equals `alignment_bits`.
@@ -216,14 +216,14 @@ DATAPATHS = {
     "sm_100": Datapath(32, 25, 25),
     "sm_120": Datapath(32, 25, 25),
 }
-#: Number of bits kept below the largest exponent (F) for kinds mxf4 and mxf4nvf4.
+#: F, the number of bits of each addend kept below the largest exponent, for kinds mxf4 and mxf4nvf4.
 BLOCK_ALIGNMENT_BITS = 35
 
 
 def zero_exponent_for(
     alignment_bits: int, *, half_result: bool = False, grouped: bool = False, floor: bool = True
 ) -> int:
-    """Return the exponent floor e_zero for F = `alignment_bits`. f16 results and scaled groups have other floors.
+    """Return e_zero, the lower limit of the largest exponent, for F = `alignment_bits`, the result and the scaling.
 
     Without `floor`, return an exponent that no nonzero term falls below. Scaled groups keep their floor, which all
     public models have.

@@ -58,14 +58,14 @@ class TensorMemoryOperands:
 
 @dataclass(frozen=True, eq=False)
 class MatrixOperands:
-    """Batch of operand matrices as codes. Every back end accepts operands in this form."""
+    """Batch of operand matrices as codes (bit patterns of elements). Every back end accepts operands in this form."""
 
-    #: Codes of the stored elements of A as uint8, uint16 or uint32, shape (batch, m, stored K), one per container
-    #: (4-bit elements in the low half of a byte).
+    #: Codes of the stored elements of A, shape (batch, m, stored K), one per uint8, uint16 or uint32 (4-bit elements
+    #: in the low half of a byte).
     a: NDArray
     b: NDArray  #: Codes of B, of the same type as `a`, shape (batch, K, n)
     c: NDArray  #: Accumulator codes as uint16 or uint32, shape (batch, m, n)
-    #: Metadata nibbles of a sparse instruction, shape (batch, m, K / chunk width). Every value from 0 to 15 is allowed.
+    #: Metadata nibbles of a sparse instruction, shape (batch, m, nibbles per row). Every value from 0 to 15 is allowed.
     nibbles: NDArray[np.uint8] | None = None
     #: Block scales of A, shape (batch, m, K / span), and of B, shape (batch, n, K / span).
     scale_a: NDArray[np.uint8] | None = None
@@ -74,7 +74,7 @@ class MatrixOperands:
     held: HeldOperands | TensorMemoryOperands | None = None
 
     def take(self, tiles: slice | NDArray[np.intp], rows: slice = slice(None)) -> "MatrixOperands":
-        """Return the operands of selected tiles, with selected rows of A, C, metadata and scales of A.
+        """Return the operands of selected products of the batch, with selected rows of A, C, metadata and scales of A.
 
         The arrays are views if both selections are slices.
         """
@@ -110,13 +110,13 @@ class MatrixOperands:
 
 @dataclass(frozen=True, eq=False)
 class StepFlags:
-    """Undefined-metadata flags that the hardware raised in one step of a product."""
+    """Undefined-metadata flags that the hardware raised in one instruction, or in eight columns of its result D."""
 
     #: Instruction that the datapath executed. For an emulated instruction: one instruction of the emulation.
     instruction: Instruction
-    #: Metadata nibbles of the step, shape (tiles, m, chunks), or None for a dense instruction.
+    #: Metadata nibbles of the instruction, shape (batch, m, nibbles per row), or None for a dense instruction.
     nibbles: NDArray[np.uint8] | None
-    #: Mask of the chunks with an undefined metadata nibble, as flagged by the hardware; shape (tiles, m, chunks).
+    #: Mask of the undefined metadata nibbles, as flagged by the hardware; shape (batch, m, nibbles per row).
     illegal: NDArray[np.bool_]
 
 
@@ -126,7 +126,7 @@ class Product:
 
     #: Result codes in the format of the accumulator, uint16 or uint32, shape (batch, m, n).
     d: NDArray
-    #: Undefined-metadata flags of each step, in the order of execution, or None if the back end does not raise flags.
+    #: Undefined-metadata flags of the instructions, in order of execution, or None if the back end raises no flags.
     flags: tuple[StepFlags, ...] | None = None
     #: Clock cycles from the first instruction that a top-level module accepts to its last result, summed over all runs
     #: from reset. None if the back end does not simulate a top-level module.

@@ -53,8 +53,8 @@ class OperandPlacement:
     #: For each element, its register in the thread, its column of tensor memory, or its byte of shared memory.
     words: Index
     low_bits: Index  #: Lowest bit of each element in its register, column or byte
-    bits: int  #: Width in bits of the container of an element
-    #: Lowest bit and width of the value in its container, in bits. Other bits of the container are ignored.
+    bits: int  #: Width in bits of the space for an element, including ignored bits
+    #: Lowest bit and width of the value in the space for its element, in bits. Other bits of the space are ignored.
     value_low_bit: int
     value_bits: int
     #: Placement as Python expressions. For matrices in registers, they compute the matrix coordinates from warp w,

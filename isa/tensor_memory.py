@@ -225,7 +225,7 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
 
 @lru_cache(maxsize=256)
 def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: int, address: int) -> TensorMap:
-    """Return the map of the metadata nibbles, shape (rows of one CTA, chunks).
+    """Return the map of the metadata nibbles, shape (rows of one CTA, nibbles per row).
 
     Elements of 16 bits or more have eight chunks per row: a word holds four chunks of each of two rows, and the
     selector picks the column. With narrower elements, each of two columns holds eight chunks of one row. With ``.ws``

@@ -107,7 +107,7 @@ class Timing:
     #: NaN if no public source states the latency.
     latency: float
     bound_by: Resource  #: Hardware resource that determines the issue interval
-    kept_mac_per_cycle: float  #: Multiply-accumulates of kept elements per cycle and tensor core
+    kept_mac_per_cycle: float  #: Multiply-accumulates of stored elements of A per cycle and tensor core
     source: Source = Source.MEASURED
     reference: str = ""  #: Title of the white paper that states the rate, or assumption of the timing model
 

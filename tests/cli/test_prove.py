@@ -63,7 +63,7 @@ def test_the_table_and_json(cli: CommandLine) -> None:
     (row,) = report["proofs"]
     expected = {"property": "core.order", "engine": "ABC pdr", "depth": "no bound", "result": "proved"}
     assert row.items() >= (expected | {"presets": ["tiny"], "counterexample": [], "broken": []}).items()
-    assert row["statement"].startswith("A core loses, duplicates or reorders no item")
+    assert row["statement"].startswith("An array of dot-product units loses, duplicates or reorders no results")
     assert all(row["covers"].values())
 
 
