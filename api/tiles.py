@@ -15,13 +15,13 @@ from ..operands.registers import to_registers
 
 __all__ = ["multiply_held"]
 
-#: Type of a function that executes an instruction once for each case of a batch of operands.
+#: Type of a function that executes an instruction once for each element of a batch of operands.
 Execute = Callable[[Instruction, str, HeldOperands], Product]
 _Value = TypeVar("_Value")
 
 
 def multiply_held(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-    """Compute D by `execute`, which runs one instruction on each case of a batch.
+    """Compute D by `execute`, which runs one instruction on each element of a batch of operands.
 
     If the matrices are larger than the instruction's matrices, they are cut into tiles and steps along K. Operands that
     already are in registers and shared memory are passed on unchanged. Other arguments are those of
@@ -46,7 +46,7 @@ def _all_of(values: Sequence[_Value | None]) -> tuple[_Value, ...] | None:
 
 
 def _joined(of_batch: Sequence[tuple[StepFlags, ...] | None]) -> Iterator[StepFlags | None]:
-    """Yield, for each step, the flags of undefined metadata of all tiles in all matrices of a batch, concatenated."""
+    """Yield the flags of undefined metadata of each hardware step, concatenated for all tiles and matrices."""
     batch = _all_of(of_batch)
     if batch is None:
         yield None
@@ -88,7 +88,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
         arrays["b"] = each_tile(to_registers(b, b_fragment(instruction)), 0)
     else:
         packed = to_shared_memory(instruction, {"b": b.swapaxes(1, 2)}, "none")
-        arrays["b"], descriptors = each_tile(packed["smem"], 0), (0, packed["b"])  # descriptor 0: A is in registers
+        arrays["b"], descriptors = each_tile(packed["smem"], 0), (0, packed["b"])  # descriptor 0: A is not in memory
     product = execute(instruction, arch, HeldOperands(arrays, Immediates(), descriptors))
     codes = product.d.reshape(*tiles, m, n).swapaxes(1, 2)
     return replace(product, d=codes.reshape(1, down * m, across * n)[:, :rows, :columns])

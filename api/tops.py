@@ -73,7 +73,7 @@ _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
 
 
 def _flags(instruction: Instruction, operands: HeldOperands, illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
-    """Return the metadata flags of each panel (8 columns of B). `illegal` has the shape (cases, panels, m, 16)."""
+    """Return the metadata flags of each panel (8 columns of B). `illegal` has the shape (batch, panels, m, 16)."""
     if not instruction.rule:
         return ()
     nibbles = unpack_nibbles(operands.arrays["e"], instruction, operands.immediates.sparsity_selector)
@@ -93,7 +93,7 @@ class Tcgen05Backend:
         tcgen05()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Execute the instruction on the memory images of each case. The hardware is reset before each case."""
+        """Execute the instruction on the memory images of each batch element. The hardware is reset before each one."""
         if "tcgen05" not in tops_of(instruction, arch):
             raise refusal("tcgen05", instruction, arch)
         images = operands.held

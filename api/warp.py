@@ -41,7 +41,7 @@ ScaleOperand = tuple[Registers, int, int]
 
 
 def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
-    """Return the level of evidence that the model of an instruction on an architecture is bit-exact.
+    """Return the evidence that the model of an instruction is exact: recorded or measured results, or publications.
 
     Parameters
     ----------

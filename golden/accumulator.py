@@ -36,7 +36,7 @@ def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: in
 
 
 def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Multiply accumulators by ``2**-exponent``. Return codes, and a mask that is False for unknown results.
+    """Multiply accumulators by ``2**-exponent``. Return codes, and a mask: False if no public source states the result.
 
     `exponent` is 1 to 15. A result is unknown if the result or its operand is subnormal: no public source states
     whether the datapath normalises or rounds a subnormal number. Zeros, Infs and NaNs are unchanged and known.

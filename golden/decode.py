@@ -60,7 +60,7 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """Block scales of a step: the scale of A times the scale of B, for each group of products."""
+    """Scale of A times scale of B, for each group of products of one dot product that shares block scales."""
 
     #: Significand of the scale of A times that of B, shape (groups, ...), or NaN where a scale is NaN.
     significands: NDArray[np.float64]
@@ -106,7 +106,7 @@ def _table(fmt: Format, precision: Precision) -> tuple[Terms, NDArray[np.bool_]]
 
 
 def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) -> Terms:
-    """Decode operand codes, each in its register container (an unsigned integer), to `Terms` of the same shape.
+    """Decode operand codes, each in an unsigned integer, to `Terms` (values, exponents, classes) of the same shape.
 
     `precision` is the result of :func:`precision_for` for the formats of A and B. `low_bit` is the lowest bit of the
     element in its container; other bits are ignored.

@@ -114,7 +114,7 @@ def _float_chain(
 
 
 def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Iterator[list[NDArray[np.intp]]]:
-    """Yield the steps of each instruction, as indices of stored elements of A. Integer instructions have one step."""
+    """Yield, for each instruction along K, the stored elements of A (indices) of each sum that is rounded once."""
     length = instruction.stored_k if parameters.method is Method.INTEGER else parameters.step
     for first in range(0, stored_k, instruction.stored_k):
         slots = np.arange(first, first + instruction.stored_k)
@@ -123,7 +123,7 @@ def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Ite
 
 
 def _scales(instruction: Instruction, operands: MatrixOperands, slots: NDArray[np.intp]) -> Scales:
-    """Return the product of the block scales of A and B for each index in `slots` of a stored element of A.
+    """Return the product of the block scales of A and B for each stored element of A whose index is in `slots`.
 
     The result has the shape (len(slots), rows, n).
     """

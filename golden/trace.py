@@ -10,7 +10,7 @@ __all__ = ["Step", "Trace"]
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Intermediate values of the arithmetic of one step.
+    """Intermediate values of one step: the sum of products and an accumulator, which is rounded once.
 
     A term is a product, or a scaled group of 16 products. Arrays have the shape of the accumulator; arrays of terms
     have an axis of terms in front. A term that is zero, NaN or Inf does not participate in the maximum of the

@@ -18,7 +18,7 @@ __all__ = ["Journal"]
 #: Tables of the database and their columns. A database with other content is rejected: a query of a view, for example,
 #: can run forever.
 _TABLES = {"task": "(content TEXT NOT NULL)", "entries": "(number INTEGER PRIMARY KEY, content TEXT NOT NULL)"}
-#: Maximum size in bytes of a database file, and of one task or entry.
+#: Maximum size in bytes of a database file, and of the JSON text in one row (a task or an entry).
 _MOST_BYTES, _LONGEST = 1 << 30, 1 << 26
 #: Number of SQLite steps between two calls of the progress handler, and maximum number of these calls in one query. A
 #: query reaches the maximum after some minutes.
@@ -146,7 +146,7 @@ class Journal:
             raise self.damaged() from None
 
     def begin(self, task: object) -> None:
-        """Store the task of the journal as JSON, and delete all entries. Raise a `FileError` if the disk is full."""
+        """Store `task`, which describes the work, as JSON; delete entries. Raise a `FileError` if the disk is full."""
         text = json.dumps(task)
         self._write(
             ("DELETE FROM task", [()]), ("DELETE FROM entries", [()]), ("INSERT INTO task VALUES (?)", [(text,)])

@@ -108,7 +108,7 @@ class Pool:
 
     @property
     def accepts(self) -> bool:
-        """Whether work may be submitted: fewer than `places` items run, and no item is suspected to kill its worker."""
+        """Whether the pool accepts work: it has a free place, and no work item is suspected of killing its worker."""
         quarantine = self._broken or self._suspects or any(job.deaths for job in self._flying.values())
         return not quarantine and len(self._flying) < self.places
 

@@ -75,7 +75,7 @@ class Arrangement:
             for copy in where.copies:
                 flat[:, (where.lanes + copy) * COLUMNS + where.columns] = share
             return
-        # Elements with the same lowest bit are in different words, so a single assignment can write all of them.
+        # Elements that begin at the same bit are in different 32-bit words, so one assignment can write all of them.
         for low_bit in np.unique(where.low_bits):
             there = np.s_[:] if (where.low_bits == low_bit).all() else where.low_bits == low_bit
             words = (share[:, there].astype(np.uint32) & elements) << np.uint32(low_bit)

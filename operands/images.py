@@ -91,7 +91,7 @@ def _offsets(
     rng: np.random.Generator,
     room: int,
 ) -> tuple[int, int]:
-    """Draw leading and stride offset in bytes such that no two elements of an operand overlap.
+    """Choose random leading and stride offsets of a descriptor, in bytes, such that no elements of the operand overlap.
 
     The swizzle patterns of the operand are adjacent or have gaps. Either offset may be the larger one; an offset that
     the operand does not need is random. If `room` is not zero, the operand with its gaps takes up to `room` bytes.

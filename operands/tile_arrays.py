@@ -20,7 +20,7 @@ __all__ = ["KEYS", "family_of", "register_keys"]
 
 Arrays = dict[str, NDArray[Any]]
 
-#: Key: name of an array. Value: number of axes that follow the case axis in this array.
+#: Key: name of an array. Value: number of axes after the batch axis (one element per execution) in this array.
 _AXES = {"A": 2, "B": 2, "C": 2, "D": 2, "E": 1, "scale_a": 1, "scale_b": 1}
 _IMAGES = {"tmem": 2, "smem": 1, "D": 2}
 _CAPITALS = {"a": "A", "b": "B", "c": "C", "d": "D", "e": "E"}
@@ -44,7 +44,7 @@ def family_of(text: str) -> str:
 
 
 def register_keys(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Return the arrays of a file under the names that a register file (``.npz``) uses, with one case axis.
+    """Return arrays under their names in ``.npz`` files of ``sptc gpu record``, with one batch axis (the case axis).
 
     `arrays` have the names of arguments, and batch axes that broadcast; or the names of a register file, and the case
     axis may be missing in all arrays. Arrays with other names are returned unchanged. Raise an `OperandError` if an
@@ -80,7 +80,7 @@ def _renamed(arrays: Mapping[str, NDArray[Any]], names: Mapping[str, str]) -> Ar
 
 
 def _of_wgmma(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Rename arguments of ``wgmma`` as in a register file (``.npz``), such as `d` to ``C``, `b` to ``b_descriptor``."""
+    """Rename arguments of ``wgmma`` as in the files of ``sptc gpu record``: `d` to ``C``, `b` to ``b_descriptor``."""
     of_a = "A" if "a" in arrays and arrays["a"].ndim >= 2 else "a_descriptor"
     named = _renamed(arrays, {"a": of_a, "b": "b_descriptor", "d": "C", "e": "E", "smem": "B"})
     octets = np.ascontiguousarray(named["B"])
@@ -97,7 +97,7 @@ def _of_wgmma(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 
 def _of_tensor_memory(text: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Merge the batch axes of the arguments of ``tcgen05.mma`` into one case axis, which follows the axis of CTAs."""
+    """Merge the batch axes of the arguments of ``tcgen05.mma`` into one axis, which follows the axis of CTAs."""
     named = {**arrays, "instruction": np.array(text.strip().partition(" ")[0])}
     ctas = 1 if ".cta_group::2" in text else 0
     images = {key: array for key, array in named.items() if key in _IMAGES}

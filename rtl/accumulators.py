@@ -88,7 +88,7 @@ class Accumulators(wiring.Component):
         m = Module()
         memory, request = self.memory, self.i.payload
         # Timing of one panel of eight columns, from the read of its accumulators to the earliest read of its results.
-        # Each array computes the panel in four blocks, with a latency of five cycles:
+        # Each array of dot-product units issues the panel in four cycles, and has a latency of five cycles:
         #
         #     cycle     0       1       2           3 ... 6    8 ... 11    12       13
         #               read    data    multiply    issue      collect     write    read

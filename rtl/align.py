@@ -65,8 +65,8 @@ class AlignStage(wiring.Component):
         integer = is_one_of(
             config, self.control.a, [e for e in config.elements if e.fixed_point and not e.packed_float]
         )
-        # The input `i.e_max` is the largest exponent of the products, the accumulator and e_zero. This stage computes
-        # the scaled groups, and therefore also compares the exponents of the groups with `i.e_max`.
+        # The input `i.e_max` is the largest exponent of products and accumulator, and at least e_zero. This stage sums
+        # groups of 16 products and scales the sums. It therefore also compares the groups' exponents with `i.e_max`.
         groups = [self._group(m, f"group{index}", index) for index in range(self.widths.groups)]
         m.d.comb += [port.eq(group.total) for port, group in zip(addends.group_sums, groups, strict=False)]
         e_max = self._align_groups(m, groups[: self.widths.scaled_groups]) if self.widths.floating else Const(0)
@@ -106,9 +106,9 @@ class AlignStage(wiring.Component):
             m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
             e_max = tree.e_max
             nan = nan | (packed & Cat(group.nan for group in groups).any())
-        # If e_max does not include the exponent of a group, the magnitude of this group is zero, so its shift amount
-        # does not matter. The picture shows the term of a group with the largest exponent, F = 35 (i: integer bits, f:
-        # fraction bits, -: zeros):
+        # If e_max, the largest exponent, leaves out the exponent of a group of 16 products, the group's magnitude is
+        # zero, so its shift amount does not matter. The picture shows the term of a group whose exponent is e_max, for
+        # F = 35 alignment bits (i: integer bits, f: fraction bits, -: zeros):
         #
         #     bit of the term     45       35 34    27 26                       0
         #     magnitude           iiiiiiiiiii ffffffff ---------------------------
@@ -150,7 +150,7 @@ class AlignStage(wiring.Component):
         return (self.control.scale == ScaleCode.UE4M3) & Cat(larger).any()
 
     def _parts(self, m: Module, index: int, group: ProductGroup, separate: Value) -> list[tuple[Value, Value]]:
-        """Return signs and magnitudes of a group's terms: sums of four products if `separate` is 1, else of all 16."""
+        """Return the signs and magnitudes of sums: four sums of four products if `separate` is 1, else a sum of 16."""
         if self.widths.parts == 1:
             return [(group.sign, group.magnitude)]
         firsts = range(0, BLOCK_GROUP, PART_OF_GROUP)
@@ -193,7 +193,7 @@ class AlignStage(wiring.Component):
                 m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
 
     def _largest(self, m: Module, slot: Slot, e_max: Value) -> Value:
-        """Return e_max, saturated to the shift amount's width, for product slots with the float formats of `slot`.
+        """Return the largest exponent, clamped to the shift amount's width, for multipliers with the formats of `slot`.
 
         In a step with another format than the float formats of these slots, return the exponent of integers instead.
         Integers are then not shifted, and the shift amounts of unused slots do not toggle with e_max (the largest

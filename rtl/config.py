@@ -248,7 +248,7 @@ class CoreConfig:
 
     @property
     def latency(self) -> int:
-        """Latency in cycles from the operands of a step to the result. The latency equals the number of cuts."""
+        """Latency of a dot-product unit in cycles: the number of cuts (positions of pipeline registers)."""
         return len(self.cuts)
 
     def elements_of_slot(self, slot: int) -> tuple[Element, ...]:

@@ -45,7 +45,7 @@ class _Surroundings(Elaboratable):
         self._component = component
 
     def elaborate(self, platform: object) -> Module:
-        """Build the component, and connect a port cell to each of its ports."""
+        """Build the component, and connect a placeholder cell to each of its ports."""
         m = Module()
         m.submodules.component = self._component
         for name, is_input, port in _flattened(self._component):
@@ -114,7 +114,7 @@ def _flattened(component: wiring.Component) -> list[tuple[str, bool, Value]]:
 
 
 def _with_ports(text: str, name: str, ports: dict[str, bool]) -> str:
-    """Replace the port cells of the top module :class:`_Surroundings` in the RTLIL `text` by module ports."""
+    """In the RTLIL `text` of :class:`_Surroundings`, replace each placeholder cell by a port of the top module."""
     start = text.index(f"module \\{name}\n")
     end = text.index("\nend\n", start)
     before, top, behind = text[:start], text[start:end], text[end:]

@@ -15,7 +15,7 @@ KEPT_UNITS = 2
 
 
 class RuleCode(enum.Enum, shape=3):
-    """Code of a step's metadata rule in hardware. The members have the names in :data:`sptc.isa.metadata.RULES`."""
+    """Hardware codes of metadata rules (sets of legal nibbles), named as in :data:`sptc.isa.metadata.RULES`."""
 
     PLAIN = 0
     ORDERED = 1
@@ -79,7 +79,7 @@ class NibbleDecoder(wiring.Component):
             self.select0.eq(_one_hot(self.index0) & reach0),
             self.select1.eq(_one_hot(self.index1) & reach1),
         ]
-        # Key: a set of metadata rules. Value: the nibbles that are legal under exactly these rules.
+        # Key: codes of metadata rules (sets of legal nibbles). Value: the nibbles that only these rules contain.
         groups: dict[tuple[RuleCode, ...], list[int]] = {}
         for nibble in range(1 << len(n)):
             rules = tuple(code for code in RuleCode if nibble in isa.RULES[code.name.lower()].legal)
@@ -94,7 +94,7 @@ class NibbleDecoder(wiring.Component):
 
 
 def selects_layout(config: CoreConfig) -> data.ArrayLayout:
-    """Return the layout of a row's decoded metadata in one step: a 4-bit select for each kept element of a chunk.
+    """Return the layout of the decoded metadata of a row of A: a 4-bit select for each kept element of a chunk.
 
     A select is one-hot or zero. The first index is the number of the chunk. Chunks have 8-bit units, or 16-bit units if
     all elements are wide.
@@ -104,7 +104,7 @@ def selects_layout(config: CoreConfig) -> data.ArrayLayout:
 
 
 class MetadataStage(wiring.Component):
-    """Decode the metadata of one row in one step, for all dot-product units of the row. Combinational.
+    """Decode the metadata of one row of A for one cycle, for all dot-product units of the row. Combinational.
 
     Source: which elements of B are multiplied by a row of A depends only on the metadata of this row (measured on an
     H200).

@@ -61,7 +61,7 @@ def products_signature(config: CoreConfig) -> DescribedSignature:
 
 
 class MultiplyStage(wiring.Component):
-    """Unpack and multiply the operands of every product slot, and find e_max, the largest exponent.
+    """Unpack and multiply the operands of all multipliers (product slots), and find e_max, the largest exponent.
 
     Combinational, or with a register after the products and a latency of one enabled cycle.
 
@@ -91,7 +91,7 @@ class MultiplyStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the product slots of the dot-product unit, and the logic that all slots share."""
+        """Build the product slots (multipliers) of the dot-product unit, and the logic that all slots share."""
         m = Module()
         products = self._multiply(m)
         for port, product in zip(self.o.significands, products, strict=True):
@@ -202,11 +202,11 @@ class MultiplyStage(wiring.Component):
             self._hand_on(m, getattr(self.o, name), value)
 
     def _hand_on(self, m: Module, port: Value, value: Value) -> None:
-        """Connect an output that does not depend on e_max, delayed by the register of cut ``product`` if present."""
+        """Connect an output that does not depend on e_max, through the pipeline register ``product`` if present."""
         m.d.comb += port.eq(self._registered(m, value))
 
     def _registered(self, m: Module, value: Value) -> Value:
-        """Return a value, delayed by the ``product`` register if the datapath has this register."""
+        """Return a value, delayed by the pipeline register after the products if the datapath has this register."""
         return delayed(m, value, int("product" in self.config.cuts), self.enable, "product")
 
     def _largest(self, m: Module, name: str, exponents: Sequence[Value], shape: ShapeLike) -> MaxExponent:
@@ -223,7 +223,7 @@ class MultiplyStage(wiring.Component):
         return bits
 
     def _zero_exponent(self, half: Value, packed: Value) -> Value:
-        """Return e_zero, the lower limit of the largest exponent e_max, for the formats of the current step."""
+        """Return e_zero, the lower limit of the largest exponent e_max, for the formats in the control word."""
         bits, floor = self.config.alignment_bits, self.config.exponent_floor
         value: Value = Const(zero_exponent_for(bits, floor=floor), _EXPONENT)
         if ResultCode.F16 in self.widths.results:

@@ -11,7 +11,7 @@ from .fetch import PANEL_BITS, descriptor_layout, panel_request_layout
 
 __all__ = ["SLOTS", "OperandSlots", "PanelRequests", "turn_signature"]
 
-#: Number of instruction slots.
+#: Number of instruction slots. One instruction is multiplied while the operands of the next instruction arrive.
 SLOTS = 2
 
 

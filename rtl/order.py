@@ -169,7 +169,7 @@ class OrderedSelect(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build and connect reordering of metadata, reordering of B, the metadata stage and the select stage."""
+        """Build and connect the reordering of metadata and of B, the metadata decoder, and the operand multiplexers."""
         m = Module()
         m.submodules.row = row = RowOrder(self.config)
         m.submodules.column = column = ColumnOrder(self.config)

@@ -55,7 +55,7 @@ class PanelOperands(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the register wiring, the inversion of the signs of A, and the replacement of accumulators by zero."""
+        """Build the wiring between registers, the sign inversion of A, and the replacement of accumulators by zero."""
         m = Module()
         instruction, operands = self.instruction, self.o
         signs = self._signs().replicate(LANES * REGISTERS)

@@ -35,12 +35,12 @@ SCALED_GROUP_BITS = MAXIMUM_SCALED_GROUP.bit_length()
 #: Number of fraction bits of a scaled group sum: two bits from products of e2m1 elements, which are multiples of one
 #: half, and the other bits from the two block scales.
 SCALED_GROUP_FRACTION_BITS = 2 + GROUP_SCALE_FRACTION_BITS
-#: Width in bits of the largest exponent of a group's products. This exponent is 0 to 4.
+#: Width in bits of the largest exponent of 16 products of e2m1 elements. This exponent is 0 to 4.
 GROUP_EXPONENT_BITS = 3
 
 
 class ProductGroup(wiring.Component):
-    """Sum the products of a group or of a part of a group exactly, and apply its block scales. Combinational.
+    """Sum up to 16 products of 4-bit elements exactly, and multiply the sum by its block scales. Combinational.
 
     ``total = sum of the products``. The scaled group is total / 4 times both block scales, not normalised:
     ``(-1)**sign * magnitude * 2**(exponent - 8)``.
@@ -116,7 +116,7 @@ class ProductGroup(wiring.Component):
 
 
 class GroupExponent(wiring.Component):
-    """Find the largest exponent of the products of a group of packed e2m1, without block scales. Combinational.
+    """Find the largest exponent of 16 products of packed e2m1 elements, without block scales. Combinational.
 
     This component exists only in a datapath that can truncate parts of a group separately. The exponent determines
     whether parts are truncated separately (:attr:`sptc.isa.numerics.Numerics.group`). Source: a published model of kind

@@ -95,8 +95,8 @@ class ReduceStage(wiring.Component):
         )
         m.submodules.adder = adder = Adder(self.widths.total_bits)
         m.d.comb += [port.eq(term) for port, term in zip(tree.terms, addends, strict=True)]
-        # Group sums are already in two's complement. Only aligned terms, scaled groups and the accumulator have an
-        # increment bit.
+        # The sums of groups of integer products are already in two's complement. Only aligned terms, scaled groups and
+        # the accumulator have an increment bit, which completes their two's complement.
         m.d.comb += [
             tree.enable.eq(self.enable),
             tree.increments.eq(Cat(*i.increments, Const(0, len(group_sums)), i.group_increments, i.c_increment)),

@@ -35,7 +35,7 @@ _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 
 
 class ResultCode(enum.Enum, shape=2):
-    """Code in the control word for the result format and rounding of a step."""
+    """Code in the control word for the format and the rounding of the result."""
 
     F32 = 0  #: Result in f32, rounded by truncation
     E8M13 = 1  #: Result in f32 with 13 fraction bits, rounded by truncation

@@ -18,7 +18,7 @@ _UE4M3_BIAS = 7
 
 
 class ScaleCode(enum.Enum, shape=2):
-    """Code in the control word for the format of a step's block scales."""
+    """Code in the control word for the format of the block scales."""
 
     NONE = 0
     UE8M0 = 1
@@ -26,7 +26,7 @@ class ScaleCode(enum.Enum, shape=2):
 
 
 class ExponentOffset(wiring.Component):
-    """Compute the offset between true and biased product exponents, which includes the block scales. Combinational.
+    """Compute the difference between biased and true product exponents, including the block scales. Combinational.
 
     ``offset = bias(a) + bias(b) - (scale_a - 127) - (scale_b - 127)``, with the scales only while `enable` is set. The
     block scales are thus added to every product exponent before the maximum is found.

@@ -54,17 +54,17 @@ class Slot:
         # The padding is the number of bits of the sum below the product. With a padding of `least` or more, no float
         # needs a wider significand than `widest`. With a padding of `most` or less, no float loses fraction bits.
         # Within these limits, the lowest bit of an integer product is at the same position of the sum as in product
-        # slot 0.
+        # slot 0, the first multiplier of the unit.
         return min(max(least, integer_place), most)
 
     def point(self, element: Element, operand: str) -> int:
-        """Return how many fraction bits a float's significand has in operand ``a`` or ``b`` of this product slot."""
+        """Return how many fraction bits a float's significand has in operand ``a`` or ``b`` of this multiplier."""
         both = kept_bits(self.config, element) - self.padding
         return both // 2 if operand == "a" else both - both // 2
 
     @cached_property
     def significand_bits(self) -> int:
-        """Width in bits of the product slot's widest significand, without the sign of an integer."""
+        """Width in bits of the widest significand that this multiplier takes, without the sign of an integer."""
         integers = [element.significand_bits for element in self.elements if element.fixed_point]
         return max([*integers, *(self.point(element, "b") + 1 for element in self.floats)])
 

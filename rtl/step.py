@@ -49,7 +49,7 @@ def result_meaning(config: CoreConfig) -> str:
 
 
 def control_layout() -> DescribedLayout:
-    """Return the layout of the control word of a step: element formats, metadata rule and result format."""
+    """Return the layout of a control word: formats of elements, scales and result, and rule of legal metadata."""
     code = "Element format of {}: its index in the list of formats of the datapath."
     result = (
         "Format and rounding of the result: F32 is truncated to f32, E8M13 to 13 fraction bits of an f32; F16 is "

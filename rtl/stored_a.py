@@ -1,4 +1,4 @@
-"""Storage of A for both instruction slots, in the register layout of ``mma`` fragments."""
+"""Storage of A for two instructions in progress, in the register layout of ``mma`` fragments."""
 
 from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
@@ -19,7 +19,7 @@ _COLUMNS = 8
 
 
 class StoredA(wiring.Component):
-    """Store A of both instruction slots, from registers, from shared memory, or from columns of tensor memory.
+    """Store A of two instructions in progress, from registers, from shared memory, or from columns of tensor memory.
 
     Latency: one cycle. All of A for one instruction comes from only one of the three sources.
 

@@ -186,7 +186,7 @@ class Tcgen05(wiring.Component):
         return m
 
     def _take(self, m: Module, slots: OperandSlots) -> None:
-        """Accept multiplications into the instruction slots, and commits unless the maximum number is pending."""
+        """Accept a multiplication if an instruction slot is free, and a commit unless the maximum number is pending."""
         m.submodules.commits = commits = Commits(self.config.warp_items)
         payload, taken = self.i.payload, Signal(name="taken")
         m.d.comb += [slots.i.payload[name].eq(payload[name]) for name in slots.i.payload.shape().members]
@@ -209,7 +209,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _bring_b(self, m: Module, slots: OperandSlots, fetch: OperandFetch) -> None:
-        """Request the panels (eight columns) of B from shared memory of this CTA, for the instruction slots in turn."""
+        """Request B of two instructions in progress, in panels of eight columns, from this CTA's shared memory."""
         m.submodules.requests_b = requests = PanelRequests(1 << PANEL_BITS)
         turn = slots.b
         instruction = turn.instruction
@@ -224,7 +224,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _bring_a(self, m: Module, slots: OperandSlots, fetch: OperandFetch, stored: StoredA) -> None:
-        """Request A from shared memory, for the instruction slots in turn."""
+        """Request A from shared memory, in turn for the two instructions in progress."""
         m.submodules.requests_a = requests = PanelRequests(A_PANELS_OF_ARRAY * self.arrays)
         turn, arrived, elsewhere = slots.a, fetch.core_matrix, Signal(name="a_is_elsewhere")
         instruction = turn.instruction
@@ -251,7 +251,7 @@ class Tcgen05(wiring.Component):
     def _bring_words(
         self, m: Module, slots: OperandSlots, operands: TensorOperands, words: TensorWords, stored: StoredA
     ) -> None:
-        """Read metadata, block scales and A from tensor memory, for the instruction slots in turn."""
+        """Read metadata, block scales and A from tensor memory, in turn for the two instructions in progress."""
         turn, request, column = slots.words, operands.i.payload, operands.column
         tag = 1 << column.tag
         m.d.comb += [
@@ -271,7 +271,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _request_accumulators(self, m: Module, slots: OperandSlots, store: Accumulators) -> None:
-        """Request panels (eight columns) of accumulators for the instruction slots in turn, in multiplication order."""
+        """Request accumulators of two instructions in progress, in panels of eight columns, in multiplication order."""
         turn, requested, taken = slots.d, Signal(PANEL_BITS, name="requested_of_d"), Signal(name="d_is_requested")
         instruction = turn.instruction
         last = requested == instruction.last_panel
@@ -340,9 +340,9 @@ class Tcgen05(wiring.Component):
 
 
 def _panel_number(instruction: data.View, place: Value) -> Value:
-    """Return the number of the panel (eight columns) that is multiplied in turn `place`. CTAs of a pair alternate."""
+    """Return which panel (eight columns) is multiplied at position `place` of the order. CTAs of a pair alternate."""
     # Each CTA of a pair has half of the columns of B, and the two CTAs provide panels (eight columns) alternately.
-    # Order of the panels for N = 64:
+    # Order of the panels for N = 64 (place: position in the order of multiplication):
     #
     #     place          0    1    2    3    4    5    6    7
     #     CTA with B     0    1    0    1    0    1    0    1     1: `odd`

@@ -132,7 +132,7 @@ class TensorOperands(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the choice of the next operand, the column counter, and the outputs for a column that arrives."""
+        """Build the choice of the next operand, the counter of tensor-memory columns, and the outputs for read data."""
         m = Module()
         request, memory = self.i.payload, self.memory
         # Operands that are not in tensor memory take no cycle. Example of the reading order with sparse 8-bit elements,

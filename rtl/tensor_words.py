@@ -20,7 +20,7 @@ _PARTITION = 32
 
 
 class TensorWords(wiring.Component):
-    """Store metadata and block scales of both instruction slots, and output those of one slot. Latency: one cycle.
+    """Store metadata and block scales of two instructions in progress, and output those of one. Latency: one cycle.
 
     Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
     ``tmem_sf_frg`` for block scales. Tensor memory contains four copies of the block scales; the
@@ -57,7 +57,7 @@ class TensorWords(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the registers, and the wiring from the lanes of tensor memory to the lanes of the tensor cores."""
+        """Build the registers of metadata and scales, and the wiring from tensor-memory lanes to tensor-core lanes."""
         m = Module()
         rows = data.ArrayLayout(WORD_BITS, ROWS * self.arrays)
         # Lane n of tensor-memory column p has the block scales of row 32 p + n of A, or of column 32 p + n of B. A
@@ -87,7 +87,7 @@ class TensorWords(wiring.Component):
         m.d.comb += of_panel.eq(all_scales_b.word_select(self.panel, WORD_BITS * COLUMNS))
         m.d.comb += self.scales_b.eq(Cat(of_panel.word_select(lane // 4, WORD_BITS) for lane in range(LANES)))
         for array in range(self.arrays):
-            # Lane 4 g + 2 x + h of the fragment of an array takes a word of row 8 h + g.
+            # Lane 4 g + 2 x + h of an array's registers takes a word of row 8 h + g of the array's 16 rows.
             places = [(lane // 2 % 2, ROWS * array + 8 * (lane % 2) + lane // 4) for lane in range(LANES)]
             m.d.comb += [
                 self.e[array].eq(Cat(pair[x].word_select(row, WORD_BITS) for x, row in places)),
@@ -96,11 +96,11 @@ class TensorWords(wiring.Component):
         return m
 
     def _slots(self, name: str, layout: data.ArrayLayout) -> list[Signal]:
-        """Return one register for each of the two instruction slots."""
+        """Return one register for each of the two instructions in progress."""
         return [Signal(layout, name=f"{name}_{slot}", reset_less=True) for slot in range(SLOTS)]
 
     def _of_slot(self, m: Module, name: str, stored: Sequence[Signal]) -> Value:
-        """Return the stored value of the instruction slot `self.slot`, whose instruction is being multiplied."""
+        """Return the register in `stored` of the instruction that is being multiplied, whose number is `self.slot`."""
         chosen = Signal(len(Value.cast(stored[0])), name=name)
         m.d.comb += chosen.eq(Array(map(Value.cast, stored))[self.slot])
         return chosen

@@ -37,7 +37,7 @@ def traits_layout() -> DescribedLayout:
 
 
 class FormatDecoder(wiring.Component):
-    """Decode the traits of the step's element format, once for all product slots. Combinational.
+    """Decode the traits (properties) of the element format, once for all multipliers of the unit. Combinational.
 
     Traits are zero for integers and for formats without special values, except `shorter`. With zero traits an element
     is never decoded as special, since its eight exponent bits are never all ones.
@@ -78,7 +78,7 @@ class FormatDecoder(wiring.Component):
 
 
 class Unpack(wiring.Component):
-    """Unpack the element of one product slot. The element format can change with each step. Combinational.
+    """Unpack the element of one multiplier (product slot). The format can change with each cycle. Combinational.
 
     Value of a float with the binary point at bit P: ``(-1)**sign * significand * 2**(exponent - bias - P)``; of an
     integer: ``significand``. Packed e2m1 is an integer number of halves with a separate sign.
@@ -137,7 +137,7 @@ class Unpack(wiring.Component):
         if any(element.format.specials is not Specials.NONE for element in slot.floats):
             self._find_specials(m, magnitude, exponent, some_fraction)
         # The hidden bit of a significand has one position for float formats with the smaller F, and another position
-        # for all other float formats. Example: product slot 0 of preset `hopper` (f: fraction, s: sign, i: integer):
+        # for all other float formats. Example: first multiplier of preset `hopper` (f: fraction, s: sign, i: integer):
         #
         #     bit of the significand    11 10  9  8  7  6  5  4  3  2  1  0
         #     f16, bf16, tf32            -  1  f  f  f  f  f  f  f  f  f  f
@@ -155,7 +155,7 @@ class Unpack(wiring.Component):
         return m
 
     def _first_bit(self, element: Element) -> int:
-        """Return the position, in bits, of the product slot's element container in the operand."""
+        """Return the lowest bit, in the operand, of the container with the element that this multiplier takes."""
         first = self.index * element.container_bits
         if self.operand_name == "a":
             return first

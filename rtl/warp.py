@@ -145,7 +145,7 @@ class Warp(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the operand registers, the gathering of operands, the issue of blocks and the collection of results."""
+        """Build operand registers, the gathering of operands, the issue to the array, and the collection of results."""
         m = Module()
         config = self.config
         m.submodules.core = core = Core(config, _TAG, self.unit_class)
@@ -157,7 +157,7 @@ class Warp(wiring.Component):
             [Signal(name=f"overflow_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
         )
 
-        # Blocks of outputs are issued in this order: all blocks of one step along K, then all blocks of the next step.
+        # Blocks (outputs of one cycle) are issued in this order: all blocks of one step along K, then of the next step.
         row_block = Signal(range(self.row_blocks))
         column_block = Signal(range(self.column_blocks))
         two_steps = config.step_bytes == WARP_SEGMENT_BYTES
@@ -202,7 +202,7 @@ class Warp(wiring.Component):
         if self.config.step_bytes != WARP_SEGMENT_BYTES or self.config.warp_blocks > self.config.latency:
             return Const(1)
         # Example: 8 x 4 dot-product units, steps of 16 bytes, and a latency of five cycles. Step 1 waits for the
-        # results of step 0 (1.2 is block 2 of step 1):
+        # results of step 0 (1.2 is step 1 along K of block 2; a block is the 32 outputs of one cycle):
         #
         #     cycle       0      1      2      3      4      5      6      7      8      9
         #     issue       0.0    0.1    0.2    0.3    -      -      1.0    1.1    1.2    1.3
@@ -345,7 +345,7 @@ class Warp(wiring.Component):
         return Cat(Mux(half, lane[row // 8].word_select(column % 2, 16), register[:16]), register[16:])
 
     def _collect(self, m: Module, core: Core, collect: Value, outputs: _Outputs) -> None:
-        """Store the results of each block, and output the result registers once the last block is stored."""
+        """Store the outputs that arrive in each cycle, and output the result registers after the last of them."""
         config, result, (words, overflows) = self.config, core.o.payload, outputs
         row_block = Signal(range(self.row_blocks))
         column_block = Signal(range(self.column_blocks))

@@ -160,9 +160,9 @@ class Owners(wiring.Component):
         m = Module()
         m.submodules.instructions = instructions = Ring(range(self.count), SLOTS)
         m.submodules.panels = panels = Ring(range(self.count), self.in_flight)
-        # Two FIFOs are necessary, because the result of a panel (eight columns) is delivered some cycles after its
-        # multiplication. Example with two instructions of three panels each, the first of warpgroup 0 and the second of
-        # warpgroup 1, and one panel per turn of the arrays. Entries are warpgroups:
+        # Instructions and results need a FIFO each, because the result of a panel (eight columns) is delivered some
+        # cycles after its multiplication. Example with two instructions of three panels each, the first of warpgroup 0
+        # and the second of warpgroup 1. One panel is multiplied per turn. Entries of the table are warpgroups:
         #
         #     turn          0    1    2    3    4    5    6    7
         #     multiplies    0    0    0    1    1    1

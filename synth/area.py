@@ -14,7 +14,7 @@ from .recipe import Recipe
 
 __all__ = ["CLOSER", "Amounts", "FormatShare", "Stage", "Survey", "summed", "survey"]
 
-#: Names of optional details that an area survey can include.
+#: Names of optional details that the area measurements of a datapath (:func:`survey`) can include.
 CLOSER = ("stage", "format")
 #: Measured amounts by name: area, gates or cells. Amounts of the parts of a design add up to the design's amounts.
 Amounts = dict[str, float]
@@ -45,7 +45,7 @@ class Survey:
     """Area measurements of a datapath: dot-product unit, array, warp, stages and formats."""
 
     config: CoreConfig
-    recipe: Recipe  #: Synthesis recipe of all measurements except `unit_with_adders` and `twin_with_adders`
+    recipe: Recipe  #: Synthesis recipe of all measurements except the two with full-adder cells
     unit: Measurement
     twin: Measurement | None  #: Measurement of the dense dot-product unit: the same unit without sparsity
     #: Measurements of the dot-product unit and of the dense unit, both synthesised with full-adder cells.
@@ -56,14 +56,14 @@ class Survey:
     core: Measurement | None
     core_twin: Measurement | None  #: Logic of the dense array (without sparsity) outside its dot-product units
     warp: Measurement | None  #: Logic of the warp outside its dot-product units, including array logic (:attr:`core`)
-    refusal: str  #: Reason why the configuration cannot form a warp; empty if a warp is possible
+    refusal: str  #: Reason why module `warp`, which executes ``mma``, cannot be built; empty if it can be built
     stages: tuple[Stage, ...]  #: Stages of the dot-product unit, each synthesised separately
     between: Measurement | None  #: Logic of the dot-product unit that belongs to no stage
     formats: tuple[FormatShare, ...]  #: Cost of each element format in the dot-product unit
     top: str  #: Name of the top module that was split into :attr:`parts`; empty if no top module was split
     #: Parts of the top module, each synthesised separately. The dot-product units are the first part.
     parts: tuple[Stage, ...]
-    seconds: float  #: Elapsed time of the survey in seconds
+    seconds: float  #: Elapsed time of all measurements in seconds
 
     @property
     def units(self) -> Amounts:
@@ -89,7 +89,7 @@ class Survey:
 
     @property
     def overhead(self) -> Amounts | None:
-        """Overhead of sparsity in a unit, in per cent of the dense unit, including ``longest`` if paths were measured.
+        """Overhead of sparsity in a unit, in per cent of the dense unit: area, gates and, if measured, longest path.
 
         Amounts that are zero in the dense unit are omitted.
         """
@@ -217,7 +217,7 @@ class _Plan:
             self.requests |= {f"{name} with adders": (netlist, self._recipe) for name, netlist in netlists.items()}
 
     def add_array(self) -> None:
-        """Plan measurements of the array logic outside the units, also of a dense array if a dense unit is measured."""
+        """Plan measurements of array and warp logic around units and, if a dense unit is measured, of its array."""
         self.requests["core"] = (around_units(self._config, "core"), self._plain)
         if "twin" in self.requests:
             self.requests["core twin"] = (around_units(self._dense, "core"), self._plain)

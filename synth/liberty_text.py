@@ -49,11 +49,11 @@ class Group:
     start: int  #: Index of the group's first character in the liberty text
     end: int = 0  #: Index of the first character after the group's closing brace in the liberty text
     values: dict[str, str] = field(default_factory=dict)  #: Attributes ``name : value;`` of the group, without quotes
-    lists: dict[str, list[str]] = field(default_factory=dict)  #: Attributes ``name (words);`` of the group
+    lists: dict[str, list[str]] = field(default_factory=dict)  #: Liberty attributes ``name (words);`` of the group
     groups: list["Group"] = field(default_factory=list)
 
     def all(self, kind: str) -> Iterator["Group"]:
-        """Yield the direct subgroups of one kind, such as all groups ``cell``."""
+        """Yield the liberty groups of one kind, such as ``cell``, that are directly within this group."""
         return (group for group in self.groups if group.kind == kind)
 
     @property

@@ -118,7 +118,7 @@ def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
         if module not in contents:
             continue
         inside = [text for other, text in contents.items() if other == module or other.startswith(f"{module}.")]
-        # The pattern matches a whole module name, or a prefix of a name in front of a dot.
+        # The regular expression `own` matches the whole name of the module, or this name in front of a dot.
         own = re.compile(rf"\\{re.escape(module)}(?=[.\s])")
         parts[name] = Netlist(name, own.sub(rf"\\{TOP}", "\n".join(inside)))
         between.append(black_box(module, contents[module]))

@@ -42,7 +42,7 @@ class Measurement:
     amounts: dict[str, float]
     #: Length of the longest path: in picoseconds with a library or after placement in an FPGA, otherwise in gates.
     longest: float | None
-    #: Number of cells of each type, including black boxes, counted in the netlist of the first port order.
+    #: Number of cells of each type, including black boxes. With several orders of the ports: those of the first order.
     cells: dict[str, int]
     seconds: float  #: Duration of the synthesis in seconds. A cached result has the original duration.
     cached: bool = False  #: Whether the result comes from the cache
@@ -58,7 +58,7 @@ class Measurement:
 
     @property
     def scatter(self) -> dict[str, tuple[float, float]]:
-        """Deviation of each figure's least and largest value from its median over all port orders, in per cent."""
+        """Deviation, in per cent, of each figure's least and largest value from its median over all orders of ports."""
         values = {name: [one.figures[name] for one in self.orders] for name in self.figures if self.orders}
         return {
             name: (100 * (min(of_name) / self.figures[name] - 1), 100 * (max(of_name) / self.figures[name] - 1))
@@ -102,7 +102,7 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
 
 
 def _measure_runs(netlist: Netlist, runs: Sequence[Recipe], scratch: Path | None) -> dict[str, Measurement]:
-    """Return the measurements of runs that differ only in the seed, by fingerprint; synthesise uncached runs."""
+    """Return the measurements of runs that differ only in the seed, by hash; synthesise netlists if not cached."""
     keys = {_fingerprint(netlist, run): run for run in runs}
     earlier = {key: _recall(_entry(key)) for key in keys}
     missing = {key: run for key, run in keys.items() if earlier[key] is None}
@@ -158,7 +158,7 @@ def measure_all(
     }
     distinct = {tuple(keys): (requests[name][0], [*keys.values()]) for name, keys in runs.items()}
     # Synthesis starts with the largest netlists, so that no long run is left at the end. If there are more processes
-    # than netlists, several processes share the port orders of a netlist.
+    # than netlists, several processes share the runs of a netlist, each with its ports in another order.
     largest = sorted(distinct.values(), key=lambda one: -len(one[0].text))
     shares = -(-jobs // max(1, len(largest)))
     tasks = [(netlist, part[k::shares]) for netlist, part in largest for k in range(min(shares, len(part)))]

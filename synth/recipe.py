@@ -164,7 +164,7 @@ class Recipe:
     seed: int = 0
 
     def runs(self) -> list["Recipe"]:
-        """Return the recipe of each single measurement, one for each order of inputs and outputs."""
+        """Return the recipe of each single synthesis run, one for each order of inputs and outputs."""
         if self.orders == 1:
             return [self]
         return [replace(self, orders=1, seed=seed) for seed in range(1, self.orders + 1)]

@@ -1,4 +1,4 @@
-"""Reports of an area survey as tables and as JSON."""
+"""Reports of the area measurements of a datapath as tables and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -139,7 +139,7 @@ def _range(ends: tuple[float, float] | None) -> str:
 
 
 def scatter(measurement: Measurement, recipe: Recipe) -> list[str]:
-    """Return the table cells of a measurement's scatter: one for each column header of :func:`headers`, in per cent."""
+    """Return table cells: each figure's least and largest deviation in per cent from the median over port orders."""
     names = [*recipe.amounts, *(["longest"] if recipe.longest else [])]
     ends = [measurement.scatter.get(name) for name in names]
     return ["-" if end is None else f"{end[0]:+.1f} to {end[1]:+.1f} %" for end in ends]
@@ -150,7 +150,7 @@ def _name(recipe: Recipe, key: str) -> str:
 
 
 def headers(recipe: Recipe) -> list[str]:
-    """Return the column headers for the measurements of a recipe."""
+    """Return the column headers for the measurements of a synthesis recipe."""
     names = [*recipe.amounts, *([recipe.longest] if recipe.longest else [])]
     return [_HEADERS.get(name, name) for name in names]
 

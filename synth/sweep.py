@@ -32,7 +32,7 @@ class Place:
 
     @property
     def words(self) -> dict[str, str]:
-        """Coordinates of the point as text, by axis."""
+        """Coordinates in the grid of configurations as text, by axis, such as formats or cuts."""
         return {
             "formats": ",".join(self.formats),
             "alignment": f"F={self.alignment_bits}",
@@ -48,8 +48,8 @@ class Point:
     """A point in a grid of configurations, with its configuration and the measurement of its dot-product unit."""
 
     place: Place
-    config: CoreConfig | None = None  #: Configuration of the point, or None if it is invalid
-    refusal: str = ""  #: Reason why the configuration of the point is invalid
+    config: CoreConfig | None = None  #: Configuration at this point of the grid, or None if it is invalid
+    refusal: str = ""  #: Reason why the configuration at this point of the grid is invalid
     measurement: Measurement | None = None  #: Measurement of the dot-product unit, or None if it is not yet measured
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ def sweep(
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Point]:
-    """Measure the dot-product unit at each point of a grid of configurations: the points in `places`, in order.
+    """Measure the dot-product unit of each configuration in `places`, which are points of a grid, in order.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Reports of a sweep as a table, as JSON and as a plot."""
+"""Reports of a sweep over configurations as a table, as JSON and as a plot."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +14,7 @@ __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
 
 
 def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
-    """Return a table with a line for each point of a sweep. Products per cycle are a range over all element formats."""
+    """Return a table with a line per configuration of a sweep. Products per cycle are a range over element formats."""
     timed = recipe.longest == "delay"
     scatters = [f"scatter of {name}" for name in headers(recipe)] if recipe.orders > 1 else []
     rows = [["formats", "A", "mux", "cuts", "F", "step [B]", *headers(recipe), *scatters, "products/cycle"]]
@@ -35,7 +35,7 @@ def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
 
 
 def sweep_as_dict(points: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
-    """Return the points of a sweep as values for JSON, with all fields of each configuration."""
+    """Return a sweep over configurations as values for JSON, with all fields of each configuration."""
     rows = []
     for point in points:
         row: dict[str, Any] = asdict(point.place)

@@ -113,7 +113,7 @@ def _of_toggle(
 def net_loads(
     netlist: MappedNetlist, cells: CellLibrary, inside: Mapping[str, MappedNetlist] | None = None
 ) -> dict[Bit, float]:
-    """Return the total pin capacitance of each net in pF, including pins in the boxes (submodules) of `inside`."""
+    """Return the total pin capacitance of each net in pF, including pins of cells in the submodules `inside`."""
     loads: dict[Bit, float] = defaultdict(float)
     for kind, pins in netlist.cells.values():
         for pin, net in pins.items():

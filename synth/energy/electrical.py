@@ -48,7 +48,7 @@ class Table:
 
 
 def _place(index: tuple[float, ...], value: float) -> tuple[int, float]:
-    """Return the index of the last axis entry below `value`, and where `value` lies: 0 at this entry, 1 at the next."""
+    """Return the index of the last table-axis number below `value`, and where `value` lies: 0 there, 1 at the next."""
     if len(index) == 1:
         return 0, 0.0
     place = min(max(bisect_left(index, value) - 1, 0), len(index) - 2)
@@ -69,7 +69,7 @@ class EnergyArc:
     #: weights of all arcs of an output pin add up to 1. The weights of all arcs of an input pin add up to less if some
     #: toggles of the input also toggle an output.
     share: float = 1.0
-    condition: str = ""  #: Expression ``when`` of the arc; the arc applies if the expression is true
+    condition: str = ""  #: Liberty expression ``when``: the energy applies if the expression is true
     #: Whether the energy is that of a ground pin. Such an arc has the share 0: the charge that leaves through the
     #: ground pin has been counted where it enters, at the supply pin.
     ground: bool = False

@@ -36,13 +36,13 @@ class Measured:
     operands: str
     cycles: int  #: Number of cycles in which toggles were counted
     products: int  #: Number of products of stored elements of A that the dot-product unit computes per cycle
-    #: Energy per kept product, by stage, in the library's unit for reports: fJ, or switched gate equivalents.
+    #: Energy per product of a stored element of A, by stage, in the unit of reports: fJ, or switched gate equivalents.
     stages: dict[str, float]
     toggles: float  #: Number of toggles per cycle of all nets except the clock
-    #: Part of the energy per kept product that glitches cause, or None if gates have no delay.
+    #: Part of the energy per product of a stored element of A that glitches cause, or None if gates have no delay.
     glitches: float | None
-    #: Energy per kept product without glitches, after each change of the design in :mod:`sptc.synth.energy.what_if`.
-    #: The energy is None for an impossible change. Empty if not requested.
+    #: Energy per product of a stored element of A, without glitches, after each change of the design in
+    #: :mod:`sptc.synth.energy.what_if`. The energy is None for an impossible change. Empty if not requested.
     what_if: dict[str, float | None] = field(default_factory=dict)
 
     @property
@@ -77,7 +77,7 @@ class MappedUnit:
         return self._others[formats]
 
     def run(self, steps: NDArray[np.uint32], *, glitches: bool = False) -> tuple[Activity, NDArray[np.uint8]]:
-        """Simulate streams of steps; return the toggle counts over all streams, and the outputs of the unit.
+        """Simulate the unit with parallel input streams; return the toggle counts over all streams, and the outputs.
 
         `steps` has one step per stream and cycle, shape (streams, cycles, words), for a multiple of 64 streams. Toggles
         are counted after the pipeline is full; with `glitches`, for which the unit must have been created, glitches are
@@ -99,7 +99,7 @@ class MappedUnit:
         return Activity(simulator.cycles, simulator.toggles), results
 
     def compute(self, steps: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-        """Return 32-bit results of an array of steps, shape (steps, words), and flags of sums that exceed 32 bits."""
+        """Return the 32-bit results for unit inputs of shape (cycles, words), and flags of sums that exceed 32 bits."""
         latency, streams = self.config.latency, _in_streams(steps, self.config.latency)
         behind = np.zeros((len(streams), latency, steps.shape[1]), np.uint32)
         _, results = self.run(np.concatenate([streams, behind], axis=1))
@@ -108,7 +108,7 @@ class MappedUnit:
         return d, results[:, _WORD].astype(np.bool_)
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure the energy of an ``mma`` or ``wgmma`` with formats of the unit. `name` names the operands in reports.
+        """Measure the energy of an ``mma`` or ``wgmma`` in the unit's formats. `name` names the operands in reports.
 
         Each tile of the operands is a chain of instructions along K, see :mod:`sptc.synth.energy.operands`; errors are
         those of :func:`~sptc.synth.energy.operands.streamed`.
@@ -126,7 +126,7 @@ class MappedUnit:
     def taken(
         self, instruction: Instruction, steps: NDArray[np.uint32], *, glitches: bool = False
     ) -> tuple[Activity, dict[str, float]]:
-        """Return the toggle counts of an instruction's steps, and the energy per kept product, by stage."""
+        """Return the toggle counts for inputs `steps`, and the energy per product of a stored element of A by stage."""
         activity, _ = self.run(_in_streams(steps, self.config.latency), glitches=glitches)
         products = self.products(instruction)
         return activity, {stage: self.scale * taken / products for stage, taken in self.costs.of(activity).items()}
@@ -136,7 +136,7 @@ class MappedUnit:
         return min(self.config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return the number of tiles (each has `chain` instructions along K) that take about `cycles` cycles."""
+        """Return how many output tiles (M x N), each of `chain` instructions along K, take about `cycles` cycles."""
         config = self.config
         outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
         of_tile = chain * outputs * step_count(config, instruction)
@@ -148,7 +148,7 @@ def _streams_of(steps: int) -> int:
 
 
 def _in_streams(steps: NDArray[np.uint32], latency: int) -> NDArray[np.uint32]:
-    """Split a stream of steps, shape (steps, words), into parallel streams of equal length.
+    """Split a stream of the unit's inputs, shape (cycles, words), into parallel streams of equal length.
 
     Steps are repeated to fill the streams. Every stream is longer than the latency of the pipeline.
     """

@@ -37,7 +37,7 @@ class MappedNetlist:
 
     @classmethod
     def of(cls, module: Mapping[str, Any], library: Library, boxes: Collection[str] = ()) -> "MappedNetlist":
-        """Read one module of a Yosys JSON netlist, in which instances of the modules `boxes` become boxes.
+        """Read one module of a Yosys JSON netlist. Instances of the modules `boxes` are kept as black boxes.
 
         Raise an `Error` if a cell is neither in the library nor a box.
         """

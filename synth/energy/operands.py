@@ -1,4 +1,4 @@
-"""Operands for energy measurements, from random distributions or from matrices, as steps of one dot-product unit."""
+"""Operands for energy measurements, from random distributions or from matrices, as inputs of one dot-product unit."""
 
 import re
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from ...sim.engine.steps import step_words, steps_of
 
 __all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "streamed"]
 
-#: Function that computes the results of a unit for an array of steps, shape (cycles, words). For each step, it returns
-#: the 32-bit result, and a flag that tells whether the sum exceeds 32 bits.
+#: Function that computes the results of a dot-product unit for inputs of shape (cycles, words). For each cycle, it
+#: returns the 32-bit result, and a flag that tells whether the sum exceeds 32 bits.
 Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
 #: Share of zeros in each distribution of :mod:`sptc.gpu.distributions` whose nonzero numbers are normally distributed.
 _SHARES = {"normal": 0.0, "half": 0.5, "zeros": 1.0}
@@ -39,7 +39,7 @@ def share_of_zeros(distribution: str) -> float | None:
 
 
 def drawn(instruction: Instruction, distribution: str, tiles: int, rng: np.random.Generator) -> MatrixOperands:
-    """Draw random operands for `tiles` tiles, each a chain along K of one instruction without block scales.
+    """Choose random operands for `tiles` output tiles, each a chain along K of an instruction without block scales.
 
     A's stored elements and B have a distribution of :func:`sptc.gpu.distributions.numbers`, or a share of zeros as for
     :func:`share_of_zeros`. K is that of the instruction times :data:`CHAIN`; accumulators begin at zero.
@@ -109,7 +109,7 @@ def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:
 def streamed(
     config: CoreConfig, instruction: Instruction, arch: str, operands: MatrixOperands, compute: Compute
 ) -> NDArray[np.uint32]:
-    """Return the steps of the first unit of an array, in the order of their execution, shape (cycles, words).
+    """Return the inputs of the first unit of an array in each cycle, in execution order, shape (cycles, words).
 
     For every chain and every step along K, the unit computes all of its outputs, row by row. The accumulator of an
     output is therefore ready before the next step of this output. The operands are as from :func:`drawn`, `compute` is

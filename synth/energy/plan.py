@@ -23,7 +23,7 @@ class Registers:
     """Registers with the same output function, whose outputs are consecutive rows of the array of simulated values."""
 
     compute: Computing  #: Register output as a function of the stored bit (see :func:`~sptc.synth.functions.computing`)
-    states: tuple[str, ...]  #: Names of the stored bit and of the inverted bit in the output function
+    states: tuple[str, ...]  #: Names of a register's bit and of its inverse in the output function
     data: Places  #: Rows of the registers' data inputs in the array of simulated values
     outputs: slice  #: Rows of the registers' outputs in the array of simulated values
 
@@ -33,7 +33,7 @@ class Gates:
     """Gates with the same logic function, whose outputs are consecutive rows of the array of simulated values."""
 
     compute: Computing  #: Gate output as a function of the inputs (see :func:`~sptc.synth.functions.computing`)
-    pins: Mapping[str, Places]  #: Rows of the nets at each input pin of the gates, in the array of simulated values
+    pins: Mapping[str, Places]  #: For each input pin of the gates, rows of its nets in the array of simulated values
     latest: Places  #: Logic levels of the gates, in ascending order.
     outputs: slice  #: Rows of the gates' outputs in the array of simulated values
 
@@ -59,9 +59,9 @@ class Plan:
         whose next state is not an input pin.
         """
         levels = levels_of(netlist, cells)
-        # `registers` groups registers by output function and by the names of stored bit and inverted bit; for each
-        # register, the list has data net and output net. `settled` groups gates by logic level (0 with `glitches`) and
-        # function; for each gate, the list has name and output net.
+        # The keys of `registers` are an output function and the names of the register's bit and its inverse. The lists
+        # have data net and output net of each register. The keys of `settled` are a logic level (0 with `glitches`) and
+        # a function. The lists have name and output net of each gate.
         registers: dict[tuple[str, tuple[str, ...]], list[tuple[Bit, Bit]]] = defaultdict(list)
         settled: dict[tuple[int, str], list[tuple[str, Bit]]] = defaultdict(list)
         for name, (kind, pins) in netlist.cells.items():
@@ -117,7 +117,7 @@ class _Rows:
         return len(self.of) - 1
 
     def number(self, nets: Iterable[Bit]) -> slice:
-        """Assign the next rows to nets that have no row, and return these rows."""
+        """Assign the next rows of the array of simulated values to nets without a row, and return these rows."""
         first = self.count
         for net in nets:
             self.of.setdefault(net, self.count)

@@ -64,11 +64,11 @@ class Simulator:
             values[group.outputs] = group.compute(dict(zip(group.states, (taken, ~taken), strict=False)), _ONES)
 
     def put(self, rows: NDArray[np.intp], lanes: Lanes) -> None:
-        """Set the values of input nets in all streams; `rows` are from :meth:`rows_of`."""
+        """Set the values of input nets in all streams. :meth:`rows_of` gives the array rows `rows` of the nets."""
         self._values[rows] = lanes
 
     def get(self, rows: NDArray[np.intp]) -> Lanes:
-        """Return the values of nets in all streams; `rows` are from :meth:`rows_of`."""
+        """Return the values of nets in all streams. :meth:`rows_of` gives the array rows `rows` of the nets."""
         return self._values[rows]
 
     def settle(self, *, counted: bool) -> None:

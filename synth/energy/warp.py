@@ -91,7 +91,7 @@ class MappedWarp:
         return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return the number of tiles (each has `chain` instructions along K) that occupy a unit for `cycles` cycles."""
+        """Return how many output tiles (M x N) of `chain` instructions along K occupy a unit for `cycles` cycles."""
         of_instruction = self._interval(instruction) * len(self._around.boxes) * STREAMS_OF_A_WORD
         instructions = self._uncounted(instruction) + -(-cycles // of_instruction)
         return -(-instructions // chain) * STREAMS_OF_A_WORD
@@ -107,7 +107,7 @@ class MappedWarp:
         uncounted = self._uncounted(instruction)
         if len(items) <= uncounted:
             raise Error(
-                f"{len(operands.a)} tiles are too few for a warp: {STREAMS_OF_A_WORD} tiles run in parallel, so "
+                f"{len(operands.a)} output tiles are too few for a warp: {STREAMS_OF_A_WORD} run in parallel, so "
                 f"they give {len(items)} successive instructions, but more than {uncounted} are needed"
             )
         around, units, results = self._run(items, uncounted)
@@ -170,17 +170,17 @@ class MappedWarp:
 
 
 def _outside(lanes: Lanes, boxes: int) -> Lanes:
-    """Convert words of all submodule instances from shape (nets, instances) to shape (instances x nets, 1)."""
+    """Convert net values of all instances of a module from shape (nets, instances) to shape (instances x nets, 1)."""
     return lanes.reshape(-1, boxes).T.reshape(-1, 1)
 
 
 def _inside(lanes: Lanes, boxes: int) -> Lanes:
-    """Convert words of all submodule instances from shape (instances x nets, 1) to shape (nets, instances)."""
+    """Convert net values of all instances of a module from shape (instances x nets, 1) to shape (nets, instances)."""
     return np.ascontiguousarray(lanes.reshape(boxes, -1).T)
 
 
 def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperands) -> Iterator[_Item]:
-    """Yield instructions with operands of all parallel streams: along K for a tile per stream, then the next tiles."""
+    """Yield instructions with operands of all parallel streams. Each stream computes one output tile after another."""
     bits = warp_operands_layout().size
     for first in range(0, len(operands.a) - STREAMS_OF_A_WORD + 1, STREAMS_OF_A_WORD):
         chains = operands.take(slice(first, first + STREAMS_OF_A_WORD))

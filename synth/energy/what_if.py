@@ -22,7 +22,7 @@ _BYTE = 8
 def what_ifs(
     unit: MappedUnit, i: Instruction, arch: str, operands: MatrixOperands
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield changes of the design, each with the energy per kept product after the change (None: impossible change).
+    """Yield changes of the design, and the energy per product of a stored element of A after each (None: impossible).
 
     The arguments are the unchanged unit and the arguments of the measurement of this unit.
     """
@@ -44,7 +44,7 @@ def what_ifs(
     if {*formats} != {*config.formats}:
         try:
             alone = unit.with_formats(formats)
-        except ConfigError:  # the change is impossible: a unit with only the instruction's formats is invalid
+        except ConfigError:  # a unit with only the instruction's formats is not a valid configuration
             yield f"the unit supports only {' and '.join(formats)}", None
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
@@ -52,7 +52,7 @@ def what_ifs(
 
 
 def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32] | None:
-    """Return steps in which an operand that is multiplied by zero keeps its value from the previous step.
+    """Return inputs of the unit in which an operand that is multiplied by zero keeps its value from the previous cycle.
 
     Return None if results would change because a kept operand is infinite or NaN.
     """

@@ -69,7 +69,7 @@ def test_results_from_gates_are_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.regression
 def test_too_few_tiles() -> None:
     few = drawn(SPARSE, "normal", 63, np.random.default_rng(0))
-    message = r"63 tiles are too few for a warp: 64 tiles run in parallel, so they give 0 successive ins"
+    message = r"63 output tiles are too few for a warp: 64 run in parallel, so they give 0 successive ins"
     with pytest.raises(Error, match=message):
         warp().measure(SPARSE, "sm_90", few, "normal")
 
