@@ -19,12 +19,12 @@ __all__ = ["Expressions", "any_order", "candidates", "streams"]
 
 #: Type of a dictionary. Key: name of an attribute of :class:`Way`. Value: value of this attribute.
 _Words = dict[str, Any]
-#: Numbers of slices of K to try. `_FEW` are tried before ways with promoted partial sums, and `_MANY` after ways with
-#: promoted partial sums, since kernels rarely use many slices.
+#: Numbers of slices of K to try. `_FEW` are tried before ways of summation that add the results of short chains of
+#: instructions to f32 registers, and `_MANY` after these ways, since kernels rarely use many slices.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
 #: Numbers of instructions to try per promoted partial sum, which is a chain result that is added to f32 registers.
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
-#: Numbers of instructions per K tile to try.
+#: Numbers of instructions to try per K tile, a group of successive instructions along K.
 _TILES = (1, 2, 4, 8)
 #: Numbers of stream-K workers to try: the SM counts of GPUs, by architecture.
 _WORKERS = {
@@ -33,13 +33,13 @@ _WORKERS = {
 }  # fmt: skip
 #: Numbers of rows and columns of stream-K output tiles to try.
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
-#: Orders of addition to try for the slices of stream-K; and a minimum number of K tiles per slice to try besides 1.
+#: Orders to try for adding the slices of K in stream-K; and, besides 1, a minimum of K tiles per slice to try.
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
 #: Maximum number of stream-K schedules that are generated, and maximum number of schedules that are tried; only
 #: schedules with distinct result bits are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: Number of likely kinds of ways of summation: the first items of :func:`_kinds`. The likely kinds are tried with
-#: every family of instructions before any other kind is tried.
+#: Number of iterators of :func:`_kinds`, from the first, that yield likely ways of summation. These iterators are used
+#: with every family of instructions before any other iterator is used.
 _LIKELY = 3
 #: Maximum number of recorded ways of summation that give equal result bits.
 _MOST_ALIKE = 8
@@ -147,7 +147,7 @@ class Expressions:
 
 @lru_cache(maxsize=256)
 def _step(instruction: str, arch: str) -> tuple[Hashable, int]:
-    """Return the properties that determine the bits of an accumulation step, and the step count of an instruction."""
+    """Return what determines the bits of one step (rounded sum) of an instruction, and the instruction's step count."""
     i = instruction_named(instruction, arch)
     parameters = replace(numerics(i, arch), source="")
     whole = parameters.method in (Method.FUSED, Method.GROUPED) and i.stored_k % parameters.step == 0
@@ -192,7 +192,7 @@ def candidates(
 
 
 def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
-    """Return iterators over attributes of :class:`Way`: one for each kind of way of summation, likely kinds first."""
+    """Return iterators over attributes of :class:`Way`: one per kind of summation, such as split K, likely first."""
     if group:
         return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
     half, few = result in ("f16", "bf16"), [{}, *({"split_k": split} for split in _FEW)]
@@ -214,7 +214,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
             ({**words, "k_order": "descending"} for words in chain([{}], _slices())),
             (
                 {"split_k": 1 << bits, "order": " ".join(["tree", *order])}
-                for bits in _BITS  # each level of the tree adds pairs of slices whose numbers differ in one bit
+                for bits in _BITS  # each level of the tree adds pairs of slices of K whose numbers differ in one bit
                 for order in permutations(map(str, range(bits)))
                 if not i.sparse
             ),
@@ -228,13 +228,13 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Return iterators as :func:`_kinds` does, for group scales that each apply to `instructions` instructions."""
+    """Return iterators over attributes of :class:`Way`, for scales that each apply to `instructions` along K."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]
     whole = [{**words, "promote": instructions} for words in scalings]
     shorter = [number for number in _PROMOTIONS if number < instructions and instructions % number == 0]
-    # Slices of K consist of whole scale groups, so that chains begin and end with a group.
+    # Slices of K consist of whole scale groups, so that chains of instructions begin and end with a scale group.
     split = [{**words, "tile": words["tile"] * instructions} for words in _slices()]
     orders: list[_Words] = [{"order": order} for order in ("reverse", "tree", "halves")]
     orders += [{name: result} for name in ("workspace", "running") if result in ("f16", "bf16")]
@@ -252,7 +252,7 @@ def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
 
 
 def _slices() -> Iterator[_Words]:
-    """Yield attributes `split_k`, `tile` and `cut`. For slices of equal length, `tile` and `cut` have no effect."""
+    """Yield attributes `split_k`, `tile` and `cut` of :class:`Way`. With equal slices, `tile` and `cut` do nothing."""
     for tile, cut, split in product(_TILES, ("rounded up", "balanced"), (*_FEW, *_MANY)):
         yield {"split_k": split, "tile": tile, "cut": cut}
 

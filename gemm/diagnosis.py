@@ -20,7 +20,7 @@ from .ways import Way
 
 __all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "diagnosis_of"]
 
-#: Fields of a :class:`Miss` that its JSON record contains, in addition to the way of summation.
+#: Fields of :class:`Miss` (first wrong output of a way of summation) in its JSON record, besides the way itself.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
 #: Margin of evidence in bits. The evidence for an exact way of summation is weak if it differs from the next best way
 #: of summation in fewer outputs than log2(number of tried ways) + margin. With 4 bits, the probability of a match by
@@ -70,7 +70,7 @@ class Remaining:
     row: int
     column: int
     result: int  #: Code of the first unexplained output in the given result
-    expected: int  #: Code that the nearest explanation gives for the first unexplained output
+    expected: int  #: Code of the first unexplained output by the fault that explains the most outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +131,8 @@ class Identification:
     #: is exact, `nearest.differing` outputs distinguish it from `nearest`. None if all ways that were tried are exact.
     nearest: Miss | None
     equal: tuple[Way, ...] = ()  #: Other ways of summation that give the same result bits for these operands
-    #: If no way of summation is exact: a way of summation that explains every output if the slices may be added in
-    #: another order for each output, as with atomic additions. The results of such an order are not
+    #: If no way of summation is exact: a way of summation that explains every output if the slices of K may be added
+    #: in another order for each output, as with atomic additions. The results of such an order are not
     #: deterministic, so `exact` is False.
     possible: Way | None = None
     tried: int = 0  #: Number of ways of summation that were tried

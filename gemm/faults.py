@@ -32,22 +32,22 @@ __all__ = ["explain"]
 #: Numbers of rows and of columns of a sample of outputs. On this sample, faults in storing results and faults in adding
 #: slices of K are tried.
 _SAMPLE = (96, 96)
-#: A fault is near if it nearly reproduces at least the fraction `_CLOSE` of the compared outputs. The `_TRIED` nearest
-#: faults are tried with all ways of summation.
+#: A kernel fault is near if it nearly reproduces at least the fraction `_CLOSE` of the compared outputs. The `_TRIED`
+#: nearest faults are tried with all ways of summation.
 _CLOSE, _TRIED = 0.85, 8
 #: If more than this fraction of the wrong outputs is near the correct product, the kernel may differ only in rounding.
 _FINE = 0.98
 #: Maximum numbers of ways of summation to try: with wrong conversions of results, with outputs stored at wrong rows and
 #: columns, and with a fault that nearly reproduces the result.
 _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
-#: `_STORED_WAYS` and `_NEAR_WAYS` are multiplied by the number of orders in which the tried ways of summation apply
-#: scales, but at most by `_MOST_ORDERS`.
+#: `_STORED_WAYS` and `_NEAR_WAYS`, numbers of ways of summation to try, are multiplied by the number of orders in which
+#: the tried ways of summation apply scales, but at most by `_MOST_ORDERS`.
 _MOST_ORDERS = 3
 #: A conversion to tf32 is tried only if the distance of its product from the result is at most `_MOST_ERROR` times the
 #: smallest distance among all conversions.
 _MOST_ERROR = 16
-#: An explanation needs evidence of `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN` bits, where `_CHOICE`
-#: is the information content of the choice of a fault and a way of summation.
+#: A kernel fault is accepted only with evidence of `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN` bits,
+#: where `_CHOICE` is the information content of the choice of a fault and a way of summation.
 _CHOICE, _MARGIN, _FACTOR = 12, 16, 2
 #: Maximum number of rows (or columns) of a product for which each row is tried with the metadata and scales of every
 #: other row.
@@ -272,7 +272,7 @@ class _Examination:
             yield from self._by_ways(fault)
 
     def _ways(self, conversions: Container[tuple[str, str]] | None = None, few: bool = False) -> Iterator[Way]:
-        """Yield ways of summation with given conversions to tf32; with `few`, only ways of summation tried before."""
+        """Yield ways of summation with given tf32 conversions; with `few`, only those tried before the fault search."""
         most, count = (_STORED_WAYS if few else _NEAR_WAYS) * self._orders, 0
         for way in self.problem.ways if few else self._every_way():
             if conversions is None or (way.convert_a, way.convert_b) in conversions:
@@ -283,14 +283,14 @@ class _Examination:
                 yield way
 
     def _every_way(self) -> Iterator[Way]:
-        """Yield the ways of summation that were tried before, then further ways of summation, each generated once."""
+        """Yield the ways of summation tried before the fault search, then further ones, which are generated once."""
         yield from self._known_ways
         for way in self._more_ways:
             self._known_ways.append(way)
             yield way
 
     def _likely_conversions(self, fault: Fault) -> Container[tuple[str, str]]:
-        """Return the conversions of A and B to tf32 with which a fault comes nearest to the result."""
+        """Return the conversions of A and B to tf32 with which a kernel with the fault comes nearest to the result."""
         if len(self._conversions) == 1:
             return self._conversions
         far = {}
@@ -313,7 +313,7 @@ class _Examination:
             try:
                 equal = int((grid.codes(changed) == target)[differs].sum())
             except OperandError:
-                # The slices of `changed` do not fill K, or a chain of its instructions spans several scale groups.
+                # The slices of way `changed` do not fill K, or a chain of its instructions spans several scale groups.
                 continue
             if equal > most:
                 best, most = way, equal
@@ -321,7 +321,7 @@ class _Examination:
                 continue
             if explanation := self._whole(fault, way):
                 yield explanation
-                # Accept a further way of summation only if it reproduces outputs that `explanation` leaves unexplained.
+                # Accept a further way of summation only if it reproduces outputs that earlier ways do not reproduce.
                 rows, columns = chosen(explanation.codes != self.target, *PROBE)
                 rest = Grid(fault.setting, rows, columns), self.target[np.ix_(rows, columns)]
             if (tried := tried + 1) == _TRIED:
@@ -337,7 +337,7 @@ class _Examination:
         changed = fault.change_way(way) if fault.change_way else way
         codes = fault.setting.codes(changed)
         if changed != way and fault.setting is not self.setting:
-            # codes() raises an error if a chain of instructions in `changed` spans several of the correct scale groups.
+            # codes() raises an error if `changed` has chains of instructions that span groups of the correct scales.
             with suppress(OperandError):
                 if np.array_equal(codes, self.setting.codes(changed)):
                     return None
@@ -397,7 +397,7 @@ class _Examination:
             far = np.abs(decode_codes(codes.T if array.axis else codes, self.fmt) - values[line, others])
             distances = np.where(np.isfinite(far), far, 0).sum(1)
             nearest = distances.argmin()
-            if 2 * distances[nearest] < distances[line]:  # replace a row (or column) only if another fits much better
+            if 2 * distances[nearest] < distances[line]:  # assume the data of another row only if they fit far better
                 index[line] = nearest
         if (index != np.arange(len(index))).any():
             noun = ("rows", "columns")[array.axis]

@@ -19,7 +19,7 @@ _COLUMNS, _ELEMENTS = 64, 1 << 18
 #: Maximum number of steps in the search for the wrong nibbles of a row. Each step keeps the last two nibbles that were
 #: found, and adds the best pair of nibbles.
 _ROUNDS = 8
-#: Maximum number of changes of a single nibble from which pairs are formed: 16 nibbles for each of 128 chunks.
+#: Maximum number of changes of one metadata nibble from which pairs are formed: 16 values of each of 128 nibbles.
 _PAIRED = 2048
 #: Upper limit of n in the accepted rounding error of a row: the root mean square of the error may be 2^-n times the
 #: row's largest output. n is the smaller of this limit and the number of fraction bits of the result type. Integer
@@ -44,7 +44,7 @@ def wrong_nibbles(
     rows = np.flatnonzero(differences.any(1))
     if setting.nibbles is None or len(rows) * setting.k > _ELEMENTS:
         return None
-    nibbles, whole = setting.nibbles.copy(), setting.in_blocks(setting.chunk)  # K is padded to whole metadata chunks
+    nibbles, whole = setting.nibbles.copy(), setting.in_blocks(setting.chunk)  # K is padded to whole metadata nibbles
     rows_by_text: dict[str, list[int]] = {}
     for row in rows.tolist():
         columns = np.flatnonzero(differences[row])[:_COLUMNS]
@@ -71,7 +71,7 @@ def wrong_nibbles(
 def _changes(
     setting: Setting, way: Way, row: int, columns: NDArray[np.intp], differences: NDArray[np.float64], rounding: float
 ) -> dict[int, int]:
-    """Return the wrong metadata nibbles of a row of A by chunk number; empty if a few nibbles cannot explain the row.
+    """Return wrong metadata nibbles by their number in a row of A; empty if a few nibbles cannot explain the row.
 
     `differences` are the differences of the result from the correct product in some columns of the row. The changed
     nibbles must explain these differences up to `rounding`.
@@ -91,8 +91,8 @@ def _changes(
     for nibble in nibbles:
         selected = b[kept_rows(np.full_like(own, nibble), setting.granularity)]
         sums[nibble] = (stored * selected.reshape(*stored.shape[:2], -1)).sum(1)
-    steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # output changes, axes (chunk, new nibble, column)
-    usable = np.isfinite(steps).all(-1)  # mask of (chunk, new nibble): all changes of outputs are finite
+    steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # output changes by nibble, its new value and column
+    usable = np.isfinite(steps).all(-1)  # for each nibble and new value: whether all output changes are finite
     steps[~usable] = 0
     changes: dict[int, int] = {}
     left, most = differences, len(columns) * rounding**2
@@ -111,7 +111,7 @@ def _changes(
 
 
 def _best_pair(left: NDArray[np.float64], steps: NDArray[np.float64], usable: NDArray[np.bool_]) -> dict[int, int]:
-    """Return new nibbles of two chunks that minimise the sum of squares of the remaining output differences, `left`.
+    """Return new values of two metadata nibbles that minimise the sum of squares of the output differences `left`.
 
     `steps` are the changes of a row by chunk and nibble, shape (chunks, 16, columns); the change by the present nibble
     of a chunk is zero, so a single wrong nibble is paired with a present nibble. `usable` is a mask of the nibbles that
@@ -128,7 +128,7 @@ def _best_pair(left: NDArray[np.float64], steps: NDArray[np.float64], usable: ND
 
 
 def _text(own: NDArray[np.uint8], changes: dict[int, int]) -> str:
-    """Return a text that lists the wrong nibbles of a row, in the order of their chunks."""
+    """Return a text that lists the wrong metadata nibbles of a row of A, from left to right."""
     chunks = sorted(changes)
     if len(chunks) == 2 and [changes[chunk] for chunk in chunks] == own[chunks[::-1]].tolist():
         return f"the nibbles of chunks {chunks[0]} and {chunks[1]} are exchanged"

@@ -23,9 +23,9 @@ __all__ = ["LineArray", "epilogue_faults", "line_arrays", "scale_faults"]
 _LINE_POWERS, _BLOCK_POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8)
 #: Number of rows or columns that share one group scale in block-wise scaling.
 _SHARED = 128
-#: Numbers of instructions per promoted partial sum, for faults in which the accumulator is not cleared.
+#: Numbers of instructions after which a faulty kernel adds the accumulator to f32 registers without clearing it.
 _PROMOTIONS = (1, 2, 4, 8, 16)
-#: Names of axis 0 and axis 1 of the product in texts of faults.
+#: Names of axis 0 and axis 1 of the product in texts that describe kernel faults.
 _LINES = ("row", "column")
 
 _Applied = dict[str, NDArray]
@@ -329,13 +329,13 @@ def _regrouped(setting: Setting, length: int, index: Index) -> Setting:
 
 
 def _cut_chains(length: int, way: Way) -> Way:
-    """Return a way of summation with its chains shortened to at most `length` elements along K."""
+    """Return a way of summation with its chains of instructions shortened to at most `length` elements along K."""
     k = way.parsed.k
     return way if way.promote * k <= length else replace(way, promote=max(1, length // k))
 
 
 def _uncleared_faults(setting: Setting, i: Instruction) -> Iterator[Fault]:
-    """Yield possible faults: the promoted partial sums of a kernel still contain the earlier partial sums."""
+    """Yield possible kernel faults: the accumulator is added to f32 registers repeatedly, but is never cleared."""
     for number in _PROMOTIONS:
         if setting.groups is None or setting.groups.length % (number * i.k) == 0:
             text = f"the accumulator is not cleared after its promotion, every {number} instructions"

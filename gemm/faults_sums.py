@@ -20,7 +20,7 @@ __all__ = ["beyond_the_end", "carried", "not_cleared", "slice_sums", "slices_of_
 #: Numbers of rows and of columns of output tiles to try, for kernels whose tiles begin from the previous tile's
 #: accumulator.
 _TILES = (8, 16, 32, 64, 128, 256)
-#: Tolerance: largest accepted distance between a fitted count and an integer.
+#: Tolerance: largest accepted distance from an integer, if the number of additions of a slice of K is fitted.
 _NEAR = 0.2
 #: Numbers of elements that a kernel may read beyond the end of K: at most one K tile.
 _BEYOND = (8, 16, 32, 64, 128)
@@ -80,7 +80,7 @@ def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Ite
     bits = 2.0 * len(np.flatnonzero(np.diff(counts))) * np.log2(len(counts) + 1)
     for index in _slice_orders(counts):
         if setting.groups and setting.groups.with_blocks(unit, index) is None:
-            continue  # Skip orders that would put elements with different scales into one scale group.
+            continue  # Skip orders of slices of K that would put elements with different scales into one scale group.
         names = ("a", "nibbles", "b", "scales", "groups")
         yield Fault(kind, text, setting.with_blocks(unit, dict.fromkeys(names, index)), bits=bits)
 
@@ -91,7 +91,7 @@ def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
     kept, more = every[counts > 0], np.flatnonzero(counts > 1)
     if not len(more):
         return [np.where(counts > 0, every, -1), kept]
-    adjacent = kept.tolist()  # slice order, such as 0, 1, 2, 1, 2, 3 if slices 1 and 2 are added twice
+    adjacent = kept.tolist()  # order of slices of K, such as 0, 1, 2, 1, 2, 3 if slices 1 and 2 are added twice
     for first, last in runs_of(more)[::-1]:
         place = adjacent.index(last) + 1
         adjacent[place:place] = [*range(first, last + 1)] * (int(counts[first]) - 1)
@@ -100,7 +100,7 @@ def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
 
 
 def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
-    """Return a text that names missing and repeated slices of K, and the kind of fault: accumulator or slice of K."""
+    """Return a text that names missing and repeated slices of K, and the fault's kind, accumulator or slice of K."""
     words = []
     for count in np.unique(counts[counts != 1]):
         runs = runs_of(np.flatnonzero(counts == count))

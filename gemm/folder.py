@@ -39,7 +39,7 @@ class ProductFolder:
             raise
 
     def _read(self) -> None:
-        """Load the product and its finished blocks. A product whose preparation was interrupted is prepared again."""
+        """Load the product and its finished blocks of outputs. After interrupted preparation, it is prepared again."""
         task = self._journal.task
         if task is None or not (self.path / _RESULT).exists():
             return
@@ -69,17 +69,17 @@ class ProductFolder:
                 raise self._journal.damaged(index) from None
 
     def begin(self, problem: Problem) -> None:
-        """Record a matrix product whose operands are prepared."""
+        """Write the description of a matrix product, whose operands are prepared, to the journal file of its folder."""
         self._journal.begin({"wanted": self.wanted, "problem": asdict(problem)})
         self.problem = problem
 
     def add(self, block: Block) -> None:
-        """Record a finished block. The caller must already have written the block's outputs to the result file."""
+        """Write a finished block of outputs to the journal. The outputs must already be in the result file."""
         self._journal.write({block.index: asdict(block)})
         self.done[block.index] = block
 
     def blocks(self, count: int) -> Iterator[int]:
-        """Yield the indices of the blocks that are not yet computed."""
+        """Yield the indices of the blocks of outputs that are not yet computed."""
         return (index for index in range(count) if index not in self.done)
 
     def finish(self, output: Path) -> None:

@@ -59,7 +59,7 @@ class GroupScales:
         return replace(self, a=self.a[taken], b=self.b[taken])
 
     def group_of(self, chain: NDArray[np.intp], k: int) -> int:
-        """Return the index of the group that contains a chain; `k` is the K of one instruction of the chain.
+        """Return the index of the scale group that contains a chain of instructions; `k` is the K of one instruction.
 
         Raise an `OperandError` if the chain is in several groups.
         """
@@ -72,7 +72,7 @@ class GroupScales:
         return first // self.length
 
     def scaled_sum(self, results: NDArray, chains: list[NDArray[np.intp]], k: int, scaling: str) -> NDArray[np.float32]:
-        """Return the sum of a slice: chain results are multiplied by their group scales and added, beginning at +0.
+        """Return a slice's sum: results of instruction chains, multiplied by their group scales, are added to +0.
 
         `k` is the K of one instruction, and `scaling` one of :data:`~sptc.gemm.ways.GROUP_SCALINGS`.
         """
@@ -104,7 +104,7 @@ def grouped_way(way: Way, groups: GroupScales | None) -> Way:
 
 
 def check_groups(way: Way, groups: GroupScales | None, instructions: int) -> None:
-    """Check that a way of summation defines how group scales are applied, and that a chain ends at each group's end.
+    """Check that a way of summation defines the use of group scales, and ends an instruction chain with each group.
 
     Raise an `OperandError` if group scales or their arithmetic are missing, the sums are integers, or a chain is in
     several groups.

@@ -24,7 +24,7 @@ _LISTED = 6
 
 
 def named_maps(count: int, *, powers: Sequence[int] = _POWERS) -> Iterator[tuple[str, Index]]:
-    """Yield index maps that kernels use by mistake, such as p ^ 8 for p, with descriptions; each map only once."""
+    """Yield wrong index maps of kernels, such as row p ^ 8 instead of row p, with descriptions; each map only once."""
     every = np.arange(count)
     seen = {every.tobytes()}
 
@@ -145,8 +145,8 @@ def joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 #: Tolerance: two rows of numbers are near if their distance is at most this fraction of their Euclidean norm.
 _SAME = 1 / 32
-#: Number of rows without an exact match for which an approximate match is searched first. If at most half of these
-#: rows have an approximate match, no approximate match is searched for the remaining rows.
+#: Number of rows, without an equal row in the other matrix, for which a nearly equal row is searched first. If at most
+#: half of these rows have a nearly equal row, none is searched for the remaining rows.
 _FIRST = 16
 #: Maximum number of pairs of rows whose distance is computed.
 _MOST_DISTANCES = 1 << 22

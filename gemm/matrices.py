@@ -36,7 +36,7 @@ __all__ = [
 
 #: Key: type of numpy or ``ml_dtypes``. Value: format of A or B in this type. A and B are never f32 or s32.
 _FORMAT_OF = {name: fmt for fmt, name in TYPE_OF.items() if name not in ("float32", "int32")}
-#: Metadata nibble for padding chunks beyond K; it is legal under every rule and granularity.
+#: Metadata nibble for zeros that pad A beyond K; it is legal under every metadata rule and sparsity pattern.
 FILLING = 0b0100
 
 
@@ -46,7 +46,7 @@ class Sparse:
 
     #: Codes of stored elements as uint8, uint16 or uint32, shape (M, stored K); a dense matrix stores all elements.
     codes: NDArray
-    nibbles: NDArray[np.uint8] | None  #: Metadata nibbles, shape (M, chunks); None for a dense matrix
+    nibbles: NDArray[np.uint8] | None  #: Metadata nibbles, shape (M, nibbles per row); None for a dense matrix
     k: int  #: Number of logical columns, K
 
 
@@ -58,7 +58,7 @@ class Factors:
     #: Codes of A and B in containers, shapes (M, stored K) and (K, N).
     a: NDArray
     b: NDArray
-    nibbles: NDArray[np.uint8] | None  #: Metadata nibbles of A, shape (M, chunks)
+    nibbles: NDArray[np.uint8] | None  #: Metadata nibbles of A, shape (M, nibbles per row)
     #: Block scales of A and B, shapes (M, scales) and (N, scales).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
@@ -88,7 +88,7 @@ class Factors:
         return a * left, b * right.T
 
     def interleaved(self, way: Way) -> "Factors":
-        """Return the operands with their elements along K reordered as interleaved instructions read them.
+        """Return the operands, reordered along K for two instructions that take elements of A and B in turn.
 
         Two instructions take `way.interleave` bits in turn. The picture shows 32 bits, elements of 16 bits, and a K of
         16:

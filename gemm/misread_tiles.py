@@ -33,9 +33,9 @@ class Misreading:
     """A tile that is read in another layout than it was written, with the resulting permutation of its elements."""
 
     text: str
-    rows: int  #: Number of rows of the tile
-    width: int  #: Number of elements in a row of the tile
-    index: NDArray[np.intp]  #: Index of the element that is read at each position of the tile, row by row
+    rows: int  #: Number of rows of the tile in shared memory
+    width: int  #: Number of elements in a row of the tile in shared memory
+    index: NDArray[np.intp]  #: Index of the element that is read at each position of a shared-memory tile, row by row
 
 
 def misreadings(rows: int, width: int, bits: int) -> Iterator[Misreading]:

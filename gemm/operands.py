@@ -63,7 +63,7 @@ class ProductRequest:
     a: Source
     b: Source
     prune: bool = False  #: Whether A is pruned to its largest magnitudes; otherwise A must already be sparse
-    producer: str = "pytorch"  #: Software whose metadata is used for chunks with fewer non-zeros than stored values
+    producer: str = "pytorch"  #: Library whose metadata is written where A has fewer non-zeros than stored values
     nan: str = "error"  #: Policy for NaN elements, one of :data:`sptc.tensors.quantise.NAN_POLICIES`
     rows: int | None = None  #: Number of rows of A to use, starting at the first row; None for all rows
     #: Options of the product, as in :class:`~sptc.gemm.product.Problem`.

@@ -182,7 +182,7 @@ def grouped(
 
 
 def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, chain: int) -> bool:
-    """Return whether the shapes of an epilogue's scales fit group scales, but do not fit row and column scales."""
+    """Return whether the shapes of an epilogue's scales fit scales of groups along K, but not of rows and columns."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or len(b) == 1:
         return False
     lengths = [length for length in (chain, _BLOCK) if length]
@@ -200,7 +200,7 @@ def _length(k: int, groups: int, chain: int) -> int:
 
 
 def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> NDArray[np.float32]:
-    """Return scales for every row of A (or column of B), shape (rows, groups); (1, groups) if all rows share scales."""
+    """Return scales of groups along K for all rows of A (columns of B), shape (rows, groups); (1, groups) if shared."""
     if len(scales) in (1, lines):
         return scales
     if len(scales) != -(-lines // _BLOCK):

@@ -36,7 +36,7 @@ from .matrices import accumulator_codes, as_array, dense_codes, in_containers, s
 
 __all__ = ["pack", "random_metadata"]
 
-#: Maximum number of tiles for which random metadata is drawn.
+#: Maximum number of tiles (operands A of one instruction each) for which random metadata is generated.
 _MOST_TILES = 1 << 16
 
 
@@ -203,7 +203,7 @@ def _flat(function: Callable[..., NDArray], name: str, array: NDArray, *options:
 
 
 def _stored(i: Instruction, a: Any, nibbles: Any) -> tuple[NDArray, NDArray[np.uint8] | None]:
-    """Return the stored elements of A in containers, and the metadata if the instruction is sparse."""
+    """Return the stored elements of A, each in 8, 16 or 32 bits, and the metadata if the instruction is sparse."""
     if isinstance(a, Compressed):
         if nibbles is not None:
             raise OperandError("a is compressed and contains its metadata: do not pass the argument nibbles")

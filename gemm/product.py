@@ -170,7 +170,7 @@ class Block:
     """Result of the computation of one block of outputs."""
 
     index: int
-    outputs: int  #: Number of outputs in the block
+    outputs: int  #: Number of outputs in this block of rows and columns
     mismatches: int  #: Number of outputs for which another back end gives other bits than the first back end
     #: First mismatch between back ends: name of the other back end, row, column, code of the other back end, and code
     #: of the first back end.
@@ -182,7 +182,7 @@ class Block:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Block":
-        """Return a block from its JSON values, the inverse of :func:`dataclasses.asdict`."""
+        """Return a block of outputs from its JSON values, the inverse of :func:`dataclasses.asdict`."""
         errors = {
             name: Errors(**{**values, "counts": tuple(values["counts"])}) for name, values in record["errors"].items()
         }
@@ -221,7 +221,7 @@ def block_count(problem: Problem) -> int:
 
 
 def instruction_count(problem: Problem) -> int:
-    """Return the number of instructions of the product; a partial tile at an edge counts as a whole instruction."""
+    """Return the number of instructions of the product; those that extend beyond its edges count as whole ones."""
     i, (rows, columns) = problem.way.parsed, problem.size
     return -(-rows // i.m) * -(-columns // i.n) * -(-problem.shape[2] // i.k)
 
@@ -286,8 +286,8 @@ def _errors(
         if problem.dense:
             scale = problem.array("dense_scale")
             assert scale is not None
-            # A dense instruction has half the K of the sparse instruction. Twice as many dense instructions per K tile
-            # and per chain give slices and chains of the same elements.
+            # A dense instruction has half the K of the sparse instruction. With twice as many dense instructions
+            # per K tile and per chain, both kernels divide K at the same elements.
             dense_way = replace(way, tile=2 * way.tile, promote=2 * way.promote)
             of_dense = problem.factors(dense_instruction(i), "dense_").take(*part)
             golden = problem.backend("golden", of_dense.instruction)

@@ -29,22 +29,22 @@ from .ways import Way
 
 __all__ = ["Operands", "Search", "searched"]
 
-#: Candidates are tried on a sample of outputs. Maximum number of multiplications for the sample, and maximum numbers of
-#: its rows and of its columns.
+#: Ways of summation are first tried on a sample of outputs. Maximum number of multiplications for the sample, and
+#: maximum numbers of its rows and of its columns.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
-#: Numbers of rows and of columns of the part of the sample on which candidates are tried first; and number of
-#: candidates that are always tried on the whole sample, so that a nearest way of summation is known.
+#: Numbers of rows and columns of the part of the sample of outputs on which ways of summation are tried first; and
+#: number of ways that are always tried on the whole sample, so that a nearest way of summation is known.
 _GLANCE_ROWS, _GLANCE_COLUMNS, _WHOLLY = 8, 16, 32
 #: Number of ways of summation that are compared on all outputs to find the nearest inexact way of summation; and number
 #: of ways of summation that are tried on the sample after an exact way of summation was found.
 _RIVALS, _TRIED_BESIDE = 4, 400
-#: Number of ways of summation that are tried before the search for faults, if the errors are larger than rounding
-#: errors.
+#: Number of ways of summation that are tried before the search for kernel faults, if the errors of the result are
+#: larger than rounding errors.
 _BEFORE_FAULTS = 40
 #: Number of multiplications above which a product is large. For a large product, only one next best way of summation is
 #: compared on all outputs.
 _LARGE = 1 << 33
-#: Number of outputs in a batch when all orders of adding the slices are tried.
+#: Number of outputs in a batch when all orders of adding the slices of K are tried.
 _ORDERED_OUTPUTS = 2048
 
 
@@ -122,7 +122,7 @@ class Operands:
         return self._sparse_of(i, sparse), self._dense_of(i, dense), scales, self._groups
 
     def of(self, way: Way) -> Factors:
-        """Return the operands for the instruction of a way of summation."""
+        """Return the operands of the product, converted for the instruction of a way of summation."""
         name = way.operands
         if name not in self._factors:
             i, conversions = way.parsed, (way.convert_a, way.convert_b)
@@ -138,7 +138,7 @@ class Search:
     def __init__(self, operands: Operands, target: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
         self.operands, self.target = operands, target
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
-        #: Cached chain results for the sample of outputs, for the first part of the sample, and for small products.
+        #: Cached results of instruction chains for the sample of outputs, for its first part, and for small products.
         self._kept: dict[tuple[int, str, str, str, int], Chains] = {}
         self._counts: dict[str, int] = {}
         rows, columns = target.shape
@@ -159,7 +159,7 @@ class Search:
         return self._counts[instruction]
 
     def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
-        """Return the chain results of some outputs. Results for the sample and for small products are cached."""
+        """Return results of instruction chains for some outputs; cache those of the sample and of small products."""
         size = self.target[rows][:, columns].size
         is_cached = isinstance(rows, np.ndarray) or size == self.target.size
         name = size, *way.operands
@@ -324,7 +324,7 @@ def searched(
             nearest, equal = _nearest(search, way)
             return Identification(True, way, outputs, nearest, equal, tried=tried, alike=expressions.alike(way))
     if group and not search.tried:
-        raise OperandError(f"no instruction forms chains that end with each group of {group} elements along K")
+        raise OperandError(f"no chain of instructions along K ends with each scale group of {group} elements")
     tried, possible = search.tried, None
     if not (group or families[0][0].d.is_integer):
         for way in any_order([*chain(*families)], replace(plain, **variants[0]), expressions):

@@ -40,7 +40,7 @@ class Setting:
     """Operands and epilogue of the product that a kernel computes: the caller's product, or the transpose of it."""
 
     a: NDArray  #: Codes of A, shape (M, stored K)
-    nibbles: NDArray[np.uint8] | None  #: Metadata, shape (M, chunks); None for a dense A
+    nibbles: NDArray[np.uint8] | None  #: Metadata nibbles, shape (M, nibbles per row); None for a dense A
     k: int  #: Number of logical columns of A
     granularity: Granularity | None = None  #: Sparsity pattern of A; None for a dense A
     b: NDArray  #: Codes of B, shape (K, N)
@@ -84,7 +84,7 @@ class Setting:
         """Return a sparse matrix with its zeros, expanded from its stored elements by the metadata."""
         if self.nibbles is None or self.granularity is None:
             return stored
-        # The last metadata chunk of each row may extend beyond K.
+        # The chunk of A that the last metadata nibble of a row describes may extend beyond K.
         a = np.zeros((len(stored), self.nibbles.shape[1] * self.chunk), stored.dtype)
         np.put_along_axis(a, kept_rows(self.nibbles, self.granularity), stored, 1)
         return a[:, : self.k]
@@ -183,7 +183,7 @@ def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArr
 
 
 class Grid:
-    """Compute some rows and columns of a product by any way of summation, and cache the results of chains."""
+    """Compute some rows and columns of a product by any way of summation, and cache results of instruction chains."""
 
     def __init__(self, setting: Setting, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
         self._place = Place(rows, columns, setting.shape)
@@ -200,7 +200,7 @@ class Grid:
         return sums(way, self._chains[name])
 
     def values(self, way: Way) -> NDArray:
-        """Return the float32 or int32 results of the sample before they are converted and stored."""
+        """Return the float32 or int32 results of the sample of outputs, before they are converted and stored."""
         return self.setting.epilogue.apply(self._sums(way), way.scale_order)
 
     def codes(self, way: Way) -> NDArray:
@@ -229,7 +229,7 @@ class Problem:
     instructions: Sequence[Instruction]
     #: Function that yields the operands after other roundings of the caller's numbers, and a text for each rounding.
     rounded: Callable[[], Iterator[tuple[str, Setting]]]
-    more_ways: Callable[[], Iterator[Way]]  #: Function that yields more ways of summation to try with a fault
+    more_ways: Callable[[], Iterator[Way]]  #: Function that yields more ways of summation to try for a kernel fault
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +238,7 @@ class Explanation:
 
     kind: str  #: Kind of the fault, one of :data:`KINDS`
     text: str
-    way: Way  #: Way of summation of the product with the fault
+    way: Way  #: Way of summation of the product that a kernel with the fault computes
     codes: NDArray  #: Result codes of the product with the fault
     correct: NDArray  #: Codes of the correct product by the same way of summation
     remaining: int  #: Number of outputs that the fault does not explain

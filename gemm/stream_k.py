@@ -47,9 +47,9 @@ class StreamK:
     rows: int
     columns: int
     streamed: str = "all"  #: Output tiles that are cut along K, one of :data:`STREAMED`
-    first: bool = True  #: Whether the first output tiles are cut along K, instead of the last output tiles
+    first: bool = True  #: Whether stream-K cuts the first output tiles along K, instead of the last output tiles
     raster: str = "row-major"  #: Order in which output tiles are numbered, one of :data:`RASTERS`
-    #: Minimum number of K tiles in a slice. A cut closer to the border of an output tile is moved to the border.
+    #: Minimum number of K tiles in a slice of an output tile. A cut that is closer to an end of K is moved to that end.
     least: int = 1
 
     def __post_init__(self) -> None:
@@ -60,10 +60,10 @@ class StreamK:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise OperandError(f"{name} of stream-K must be an integer of 1 or more, not {shown(value)}")
         if not isinstance(self.first, bool):
-            raise OperandError(f"first of stream-K must be True or False, not {shown(self.first)}")
+            raise OperandError(f"stream-K attribute 'first' must be True or False, not {shown(self.first)}")
 
     def dealt(self, shape: tuple[int, int], k_tiles: int, cut: str) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
-        """Return each output tile's index into a list of divisions of K, and the list: number of K tiles of each slice.
+        """Return for each output tile the index of its division of K, and the divisions, numbers of K tiles per slice.
 
         `shape` is the shape of the product, and each output tile has `k_tiles` K tiles. `cut` is the division of all
         streamed K tiles among workers, ``rounded up`` or ``balanced`` as in :data:`sptc.gemm.ways.CUTS`.

@@ -1,4 +1,4 @@
-"""Matrix products by a way of summation: a back end computes chains of instructions, which are added by IEEE rules.
+"""Matrix products: a back end computes chains of instructions along K, and their results are added by IEEE rules.
 
 Chains of equal length form the batch of one call of the back end, so that many short chains cost no more than one long
 chain. Outputs are computed block by block, which bounds the memory besides operands and result.
@@ -27,9 +27,9 @@ __all__ = [
     "Chains", "Finish", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "stored", "sums",
 ]  # fmt: skip
 
-#: Maximum number of chain results in memory, and maximum numbers of rows and columns of a block of outputs.
+#: Maximum number of results of instruction chains in memory, and maximum rows and columns of a block of outputs.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
-#: Maximum number of bytes of chain results that are cached for other ways of summation.
+#: Maximum number of bytes of results of instruction chains that are cached for other ways of summation.
 _KEPT_BYTES = 1 << 28
 
 #: Function that converts float32 or int32 results to the result type of a way of summation, and returns codes.
@@ -52,7 +52,7 @@ class Place:
 
 
 class Chains:
-    """Computes the results of chains of instructions, and caches the results for other ways of summation.
+    """Computes chains of instructions, each of which adds to the result of the previous one, and caches the results.
 
     `c` holds the codes of the accumulator of the first chain of the first slice (default: zero), and `place` the rows
     and columns of the outputs in the product (default: the whole product). If `is_cleared` is set, the accumulator is
@@ -75,19 +75,19 @@ class Chains:
         self._bytes = 0
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Chains":
-        """Return the chains of some of the outputs as a separate object with an empty cache."""
+        """Return a separate object with an empty cache, which computes instruction chains for some of the outputs."""
         c = None if self._c is None else self._c[rows][:, columns]
         return Chains(self.factors.take(rows, columns), self._arch, self._computes, c, is_cleared=self._is_cleared)
 
     def results(self, chains: list[_Chain], first: bool = False) -> NDArray:
-        """Return the results of chains, float32 or int32, shape (chains, M, N); `first`: the first chain begins from C.
+        """Return results of instruction chains, shape (chains, M, N), float32 or int32; if `first`, begin from C.
 
         A chain is an array of the indices of its instructions, see :meth:`~sptc.gemm.ways.Way.slices`.
         """
         if not self._is_cleared:
             chains = [np.concatenate(chains[: number + 1]) for number in range(len(chains))]
             if first and self._c is not None:
-                raise OperandError("c cannot be the initial accumulator if chains do not clear the accumulator")
+                raise OperandError("c cannot be the initial accumulator if the accumulator is never cleared along K")
         names = [chain.tobytes() + bytes([first and number == 0]) for number, chain in enumerate(chains)]
         missing = [number for number, name in enumerate(names) if name not in self._kept]
         lengths = sorted({len(chains[number]) for number in missing})
@@ -151,7 +151,7 @@ def sums(way: Way, chains: Chains) -> NDArray:
 
 
 def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Way]]:
-    """Yield, for each group of outputs with equal K slices, its rows, its columns and its way of summation."""
+    """Yield, for each group of outputs with the same slices of K, its rows, its columns and its way of summation."""
     place, dealing = chains.place, way.stream_k
     assert dealing
     numbers, ways = way.of_tiles(place.shape, chains.factors.count)
@@ -185,7 +185,7 @@ def stored(way: Way, epilogue: Epilogue, total: NDArray, finish: Finish | None =
 
 
 def added(way: Way, one: NDArray, other: NDArray) -> NDArray:
-    """Add two terms, each a slice or a running sum, and round the sum to the type of running sums."""
+    """Add two terms, each the sum of a slice of K or a running sum of slices; round to the type of running sums."""
     total = _plus(one, other)
     return rounded_values(total, way.running) if way.running else total
 
@@ -226,7 +226,7 @@ def check_result(way: Way) -> None:
 
 
 def blocks(shape: tuple[int, int], chains: int) -> Iterator[tuple[slice, slice]]:
-    """Yield the rows and columns of blocks of outputs that fit into memory with `chains` chain results per output."""
+    """Yield the rows and columns of blocks of outputs. A block's results, `chains` per output, fit into memory."""
     columns = min(_COLUMNS, shape[1])
     rows = max(1, min(_ROWS, _HELD // (columns * chains)))
     for row in range(0, shape[0], rows):

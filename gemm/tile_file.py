@@ -142,9 +142,9 @@ def load(path: str | Path) -> dict[str, Any]:
     try:
         named = _of_register_file(family, arrays)
     except (KeyError, ValueError, TypeError) as error:
-        raise FileError(f"{path} is not a valid register file of {family} ({error})") from None
+        raise FileError(f"{path} does not hold valid operands of {family} ({error})") from None
     if family == "wgmma" and "e" not in named:
-        named.pop("selector", None)  # A register file (.npz) can have a selector even if the instruction is dense.
+        named.pop("selector", None)  # The file of a dense instruction may have a sparsity selector, which is not used.
     tile: dict[str, Any] = {"instruction": str(text)}
     for name in (*_arguments_of(family), "D"):
         if name in named and named[name] is not None:
@@ -157,7 +157,7 @@ def load(path: str | Path) -> dict[str, Any]:
 
 
 def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Rename the arrays of a register file (``.npz``) as the arguments of the instruction family's Python function."""
+    """Rename the arrays of an operand file (``.npz``) as the arguments of the instruction family's Python function."""
     if family == "tcgen05":
         return arrays
     if family == "mma":
@@ -219,9 +219,9 @@ def tile_matrix(path: Path, name: str) -> NDArray | Compressed:
     if matrix is None:
         raise FileError(f"{path} has no matrix {name!r}; it holds an instruction's a, b, c, and possibly its result y")
     if matrices.scale_a is not None and name in ("a", "b"):
-        raise FileError(f"{path} has block scales, which only commands for whole tiles accept, such as `sptc run`")
+        raise FileError(f"{path} has block scales, which only commands for one instruction accept, such as `sptc run`")
     if matrix.size != prod(matrix.shape[-2:]):
-        raise FileError(f"{path} holds {matrix.size // prod(matrix.shape[-2:])} tiles; a product needs one tile")
+        raise FileError(f"{path} holds {matrix.size // prod(matrix.shape[-2:])} matrices {name!r} instead of one")
     matrix = matrix.reshape(matrix.shape[-2:])
     if name != "a" or matrices.nibbles is None:
         return matrix

@@ -36,7 +36,7 @@ class Matrices:
     instruction: Instruction
     #: Stored elements of A in the numpy or ``ml_dtypes`` type of the format of A, shape (..., m, stored K).
     stored: NDArray | None = None
-    nibbles: NDArray[np.uint8] | None = None  #: Metadata nibbles of A, shape (..., m, chunks)
+    nibbles: NDArray[np.uint8] | None = None  #: Metadata nibbles of A, shape (..., m, nibbles per row)
     b: NDArray | None = None  #: Elements of B, shape (..., K, n)
     #: Accumulator C and result D, shape (..., m, n).
     c: NDArray | None = None

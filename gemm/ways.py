@@ -40,7 +40,7 @@ __all__ = [
     "instruction_named",
 ]  # fmt: skip
 
-#: Order in which the results of slices are added. ``in order``: from the first slice. ``reverse``: from the last slice.
+#: Order in which the slices of K are added. ``in order``: from the first slice. ``reverse``: from the last slice.
 #: ``last first``: the last slice, then the other slices in order. ``tree``: neighbouring slices in pairs, then
 #: neighbouring sums. ``halves``: the first half of the slices to the second half, repeatedly. ``any``: the arbitrary
 #: order of atomic additions. Furthermore, 2^n slices can be added in a tree over the n bits of their numbers: with
@@ -49,20 +49,20 @@ __all__ = [
 ORDERS = ("in order", "reverse", "last first", "tree", "halves", "any")
 #: Order of the instructions within a slice of K.
 K_ORDERS = ("ascending", "descending")
-#: Assignment of K tiles to slices. ``rounded up``: each slice gets the same number of tiles, rounded up; the last slice
-#: gets the remaining tiles. ``balanced``: the numbers of tiles differ by at most one, and larger slices are first. ``in
-#: turn``: K tile t belongs to slice t mod the number of slices.
+#: Assignment of K tiles to slices of K. ``rounded up``: each slice gets the same number of tiles, rounded up; the last
+#: slice gets the remaining tiles. ``balanced``: the numbers of tiles differ by at most one; larger slices are first.
+#: ``in turn``: K tile t belongs to slice t mod the number of slices.
 CUTS = ("rounded up", "balanced", "in turn")
-#: Arithmetic of group scales: the order in which the result of a chain is multiplied by its two scales, and how the
-#: product is added to the f32 accumulator. ``fused``: the last multiplication and the addition are one FMA.
-#: ``rounded``: the product is rounded before the addition.
+#: Arithmetic of group scales: the order in which the result of a chain of instructions is multiplied by its two
+#: scales, and how the product is added to the f32 accumulator. ``fused``: the last multiplication and the addition
+#: are one FMA. ``rounded``: the product is rounded before the addition.
 GROUP_SCALINGS = tuple(f"{order}, {addition}" for addition in ("fused", "rounded") for order in (
     "product", "a then b", "b then a"
 ))  # fmt: skip
 #: Conversion of f32 numbers to tf32 before the instruction. Empty: no conversion, and the instruction drops the low 13
 #: bits. ``cvt.rna``: round to nearest, ties away from zero. ``cvt.rn``: round to nearest even.
 CONVERSIONS = ("", "cvt.rna", "cvt.rn")
-#: Possible values of :attr:`Way.interleave`: number of operand bits along K that two instructions take in turn.
+#: Possible values of :attr:`Way.interleave`: two instructions alternately take so many bits of A and of B along K.
 INTERLEAVES = (0, 32, 64)
 _ACCEPTED = {
     "k_order": K_ORDERS,
@@ -81,15 +81,15 @@ Term = TypeVar("Term")
 class Way:
     """A way of summation: the order and the roundings of the additions in a matrix product."""
 
-    #: Instruction of the chains, in PTX syntax. Chains have the accumulator type of this instruction. M and N of the
+    #: Instruction that is repeated along K, in PTX syntax. It also determines the accumulator type. M and N of the
     #: instruction do not affect the result bits.
     instruction: str
     arch: str = "sm_90"  #: Architecture whose numerics the instructions use
-    #: Number of slices of K, or a sequence with the number of K tiles of each slice.
+    #: Number of slices of K, or a sequence: for each slice, its number of K tiles (groups of instructions).
     split_k: int | tuple[int, ...] = 1
-    #: Order in which the results of slices are added, one of :data:`ORDERS`, or a tree over slice-number bits.
+    #: Order in which the sums of slices of K are added: one of :data:`ORDERS`, or a tree over bits of slice numbers.
     order: str = "in order"
-    k_order: str = "ascending"  #: Order of the instructions within a slice, one of :data:`K_ORDERS`
+    k_order: str = "ascending"  #: Order of the instructions within a slice of K, one of :data:`K_ORDERS`
     #: Bits of A and of B along K that two consecutive dense instructions take in turn, one of :data:`INTERLEAVES`.
     #: Kernels of Triton that widen a narrow operand in registers use this interleaving. 0: each instruction takes
     #: successive elements.
@@ -97,13 +97,13 @@ class Way:
     #: Instructions per chain. The result of a chain is added to f32 registers, and the next chain begins from zero.
     #: 0: one chain per slice.
     promote: int = 0
-    tile: int = 1  #: Instructions per K tile. Slices begin and end at tile boundaries.
-    #: Assignment of K tiles to slices, one of :data:`CUTS`. With stream-K: assignment of K tiles to workers, which is
-    #: ``rounded up`` or ``balanced``.
+    tile: int = 1  #: Instructions per K tile. Slices of K begin and end at the boundaries of K tiles.
+    #: Assignment of K tiles to slices of K, one of :data:`CUTS`. With stream-K: assignment of K tiles to workers,
+    #: which is ``rounded up`` or ``balanced``.
     cut: str = "rounded up"
     #: Assignment of work to the workers of stream-K. With stream-K, `split_k` is 1.
     stream_k: StreamK | None = None
-    #: Type to which the result of each slice is rounded (RNE) before it is added; empty for no rounding.
+    #: Type to which the sum of each slice of K is rounded (RNE) before it is added; empty for no rounding.
     workspace: str = ""
     #: Type to which each running sum of slices is rounded (RNE), as if the output matrix held it; empty for f32.
     running: str = ""
@@ -122,7 +122,7 @@ class Way:
         if not is_word_of(self.order, ORDERS) and not _bits_of(self.order):
             words = " or ".join(map(repr, ORDERS))
             raise OperandError(
-                f"order must be {words}, or a tree over slice-number bits such as 'tree 1 0', not {shown(self.order)}"
+                f"order must be {words}, or a tree of slices of K such as 'tree 1 0', not {shown(self.order)}"
             )
         if type(self.interleave) is not int or self.interleave not in INTERLEAVES:
             raise OperandError(f"interleave must be 0, 32 or 64 bits, not {shown(self.interleave)}")
@@ -170,7 +170,7 @@ class Way:
 
     @property
     def parsed(self) -> Instruction:
-        """Parsed instruction of the chains."""
+        """Instruction that is repeated along K, parsed from its PTX syntax."""
         return instruction_named(self.instruction, self.arch)
 
     @property
@@ -181,7 +181,7 @@ class Way:
 
     @property
     def operands(self) -> tuple[str, str, str, int]:
-        """Attributes that determine how operands are prepared. Equal attributes and equal chains give equal results."""
+        """Attributes that determine how operands are prepared, and thus the results of given chains of instructions."""
         return self.instruction, self.convert_a, self.convert_b, self.interleave
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
@@ -196,7 +196,7 @@ class Way:
         return numbers, [replace(self, stream_k=None, split_k=of_tile if len(of_tile) > 1 else 1) for of_tile in cuts]
 
     def chains(self, shape: tuple[int, int], instructions: int) -> int:
-        """Return the largest number of chains of any output; the arguments are as for :meth:`of_tiles`."""
+        """Return the largest number of instruction chains per output; the arguments are as for :meth:`of_tiles`."""
         ways = self.of_tiles(shape, instructions)[1]
         return max(sum(len(of_slice) for of_slice in way.slices(instructions)) for way in ways)
 
@@ -224,7 +224,7 @@ class Way:
         return chains
 
     def _dealt(self, tiles: int) -> list[NDArray[np.intp]]:
-        """Return the indices of the K tiles of every slice."""
+        """Return for every slice of K the indices of its K tiles, which are groups of successive instructions."""
         every = np.arange(tiles)
         if isinstance(self.split_k, tuple):
             if sum(self.split_k) != tiles:
@@ -288,7 +288,7 @@ _GROUP_ADDITIONS = {"fused": "added by FMA", "rounded": "rounded and added"}
 
 
 def _bits_of(order: object) -> tuple[int, ...]:
-    """Return the slice-number bits that an order such as ``tree 1 0`` lists: (1, 0). Empty for any other order."""
+    """Return the bits of slice numbers that an order such as ``tree 1 0`` lists: (1, 0). Empty for other orders."""
     words = order.split(" ") if isinstance(order, str) else []
     digits = words[1:] if words[:1] == ["tree"] else []
     bits = tuple(map(int, digits)) if {*digits} <= {*"0123456789"} else ()
@@ -308,7 +308,7 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
     parts = list(terms)
     if bits := _bits_of(order):
         if len(parts) != 1 << len(bits):
-            raise OperandError(f"order {order!r} adds {1 << len(bits)} slices, not {len(parts)} slices")
+            raise OperandError(f"order {order!r} adds {1 << len(bits)} slices of K, not {len(parts)} slices")
         numbered = dict(enumerate(parts))
         for bit in bits:  # Add all pairs of terms whose numbers differ only in `bit`.
             numbered = {n: add(part, numbered[n | 1 << bit]) for n, part in numbered.items() if not n >> bit & 1}

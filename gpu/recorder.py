@@ -150,7 +150,7 @@ class Gpu:
 
 
 def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> dict[str, Any]:
-    """Run every kernel of a pack, the text from :func:`packed`, on a GPU and return the results.
+    """Run all kernels of the compressed text from :func:`packed` on a GPU, and return the results.
 
     `gpu` is a :class:`Gpu`, or another object with the same attributes and a method `run`. `report` is called with each
     line of progress.

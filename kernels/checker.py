@@ -81,7 +81,7 @@ class Checker:
     def _of_threads(
         self, mask: Mask, at: NDArray[np.int64], octets: int
     ) -> tuple[int, NDArray[np.int64], NDArray[np.intp]]:
-        """Return words per cell, indices of the accessed cells of shared memory, and the thread of each access."""
+        """Return 32-bit words per cell of shared memory, indices of accessed cells, and the thread of each access."""
         threads, every = self.machine.active(mask), self.machine.every(at)
         count, cells = cells_of(every if mask is None else every[threads], octets)
         return count, cells, threads if len(cells) == len(threads) else threads.repeat(len(cells) // len(threads))

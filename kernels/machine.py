@@ -199,7 +199,7 @@ class Machine:
         return KernelError(f"line {ins.line}: {ins.opcode}: {what}{'' if thread is None else f'; {self.who(thread)}'}")
 
     def report(self, ins: Instruction, kind: str, rule: str, what: str, where: str = "") -> None:
-        """Record an operation that PTX leaves undefined, once per line and kind of finding."""
+        """Record an operation that PTX leaves undefined, once per line and kind of undefined operation."""
         text = f"{ins.opcode}: {what}; undefined by PTX{f' ({where})' if where else ''}"
         self.findings.setdefault((ins.line, kind), Finding(kind, ins.line, rule, text))
 

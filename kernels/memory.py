@@ -41,7 +41,7 @@ def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]
 
 
 def pieces_of(octets: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return the sorted, distinct offsets of pieces that contain the offsets `octets`, and the piece size (16 or 4)."""
+    """Return the sorted offsets of the aligned words that contain the bytes `octets`, and the word size, 16 or 4."""
     words = np.unique(octets // _WORD)
     rows = np.unique(words // 4)
     return (16 * rows, 16) if 4 * len(rows) == len(words) else (_WORD * words, _WORD)

@@ -108,7 +108,7 @@ def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], t
 
 
 def mma_step(machine: Machine, ins: Instruction) -> Step:
-    """Return a function that executes an ``mma`` with a guard predicate; `mma_steps` executes each other ``mma``."""
+    """Return a function that executes an ``mma`` with a guard predicate; `mma_steps` executes all other ``mma``."""
     one = _multiplication(machine, ins)
     return _run_step(machine, [(ins, one)]) if ins.guard else _nothing
 
@@ -159,7 +159,7 @@ _Grid = list[list[_Chain]]
 
 
 def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
-    """Arrange chains of ``mma`` in grids with the same A per row and B per column. Return a list of grids per shape."""
+    """Arrange chains of dependent ``mma`` in grids: equal A in a row, equal B in a column. Return lists by shape."""
     chains: dict[Numbers, _Chain] = {}
     for one in run:
         chains[one.d] = [*chains.pop(one.c, ()), one]
@@ -179,7 +179,7 @@ def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
 
 
 class _Product:
-    """Register indices of grids of ``mma`` chains. Axes: grids, rows or columns, steps of a chain, registers."""
+    """Register indices of grids of chains of ``mma``. Axes: grids, rows or columns, ``mma`` of a chain, registers."""
 
     def __init__(self, machine: Machine, grids: list[_Grid]) -> None:
         self.machine = machine
@@ -192,7 +192,7 @@ class _Product:
         self.numbers = {name: array for name, array in numbers.items() if array.size}
 
     def operands(self, groups: NDArray[np.intp] | None) -> dict[str, NDArray[np.uint32]]:
-        """Return the operands of ``mma`` chains as arguments of `mma_tiles`. The chains of all warps form one batch."""
+        """Return operands of chains of dependent ``mma`` as arguments of `mma_tiles`, with all warps in one batch."""
         values = {}
         for name, numbers in self.numbers.items():
             stacked = self.machine.stacked(numbers, WARP, groups)

@@ -83,8 +83,8 @@ class Program:
         self.failures: dict[int, Step] = {}
         self.guards: dict[int, Reader] = {}
         self.asynchronous = wgmma_registers(machine)
-        #: Key: index of the first instruction of a block without branch, wait or inner label. Value: functions that
-        #: execute the block. Whole warps or warpgroups use the second dictionary. All other sets of threads use the
+        #: Key: index of the first instruction of a basic block (no branch, wait or inner label). Value: functions that
+        #: execute it. The second dictionary is for whole warps or warpgroups. All other sets of threads use the
         #: first dictionary, whose blocks also end before an instruction ``.sync``.
         self.blocks: tuple[dict[int, list[Step]], dict[int, list[Step]]] = ({}, {})
         #: Number of executions of each block of instructions, by the index of its first instruction, as in `blocks`.

@@ -63,6 +63,6 @@ def native(array: NDArray) -> NDArray:
 
 
 def place(mask: NDArray[np.bool_], rows: slice) -> tuple[int, int]:
-    """Return the first true element of a mask of the block `rows`, as row and column of the whole matrix."""
+    """Return row and column, in the whole matrix, of the first true element of a mask that covers only `rows`."""
     row, column = np.unravel_index(int(mask.argmax()), mask.shape)
     return rows.start + int(row), int(column)

@@ -51,12 +51,12 @@ class Compressed:
 
 @dataclass(frozen=True)
 class Crowded:
-    """A chunk that has more non-zero units than the sparsity pattern can store."""
+    """A chunk of 2, 4 or 8 neighbouring elements, with more non-zeros than the sparsity pattern can store."""
 
-    #: Row and column of the first element of the chunk.
+    #: Row and column of the first element of the chunk (2, 4 or 8 neighbouring elements of a row).
     row: int
     column: int
-    count: int  #: Number of non-zero units in the chunk. A unit is an element, or a pair for 4:8.
+    count: int  #: Number of non-zero elements in the chunk of neighbours; with 4:8, of non-zero pairs
 
 
 class SparsityError(Error):
@@ -118,7 +118,7 @@ class NibbleError(Error):
 
 
 def structure(granularity: Granularity) -> tuple[int, int, int]:
-    """Return, for a sparsity pattern: units per chunk, stored units per chunk, and elements per unit."""
+    """Return, for a sparsity pattern: units (elements or pairs) per metadata nibble, stored ones, elements per unit."""
     if granularity.stored == 1:
         return 2, 1, 1
     return UNITS_PER_CHUNK, 2, granularity.logical // UNITS_PER_CHUNK
@@ -129,7 +129,7 @@ def _illegal(compressed: Compressed, block: slice, rule: str, strict: bool) -> N
     legal = np.isin(np.arange(16), list(RULES[rule].legal))
     illegal = ~legal.take(nibbles)
     if not strict and illegal.any():
-        # Libraries write nibble 0x0 for a chunk that stores only zeros.
+        # Libraries write metadata nibble 0x0 where all stored elements are zero.
         illegal &= (nibbles != 0) | (compressed.stored[block] != 0).reshape(*nibbles.shape, -1).any(-1)
     return illegal
 
@@ -144,7 +144,7 @@ def broken(compressed: Compressed, rule: str, *, strict: bool = True) -> int:
 
 
 def short_chunks(compressed: Compressed) -> int:
-    """Count the chunks with fewer non-zero units than stored units."""
+    """Count the metadata nibbles for which a stored element (with 4:8, a stored pair) is zero."""
     _, kept, size = structure(compressed.granularity)
     total = 0
     for block in row_blocks(compressed.stored.shape):

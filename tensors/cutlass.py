@@ -47,14 +47,14 @@ def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArr
     (1, columns). The number of columns is even. The result has the shape (rows, columns).
     """
     rows = len(row)
-    # In each 2 x 2 block of words, the words at (even row, odd column) and (odd row, even column) are exchanged.
+    # In each 2 x 2 block of metadata words, (even row, odd column) and (odd row, even column) are exchanged.
     exchange = (row % 2 == 0).astype(int) * (column % 2) - (row % 2) * (column % 2 == 0)
     row, column = row + exchange, column - exchange
     return column // 2 * (2 * rows) + row * 2 + column % 2
 
 
 def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: int) -> Atom:
-    """Return a metadata atom from the strides of the mixed-radix digits of the row and column of an element.
+    """Return a layout atom of CUTLASS metadata from strides of mixed-radix digits of an element's row and column.
 
     The mixed-radix digits of a row are row % 8, row // 8 % 2 and row // 16. Those of a column are
     column % half, column // half % 2 and column // (2 half). `strides` holds the digits' strides in this order.
@@ -69,7 +69,7 @@ def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: in
 
 @lru_cache(maxsize=16)
 def atom_sm90(bits: int, tile_k: int) -> Atom:
-    """Return the metadata atom of CUTLASS for sm_90 and elements of 8, 16 or 32 bits.
+    """Return the smallest metadata block (layout atom) of CUTLASS for sm_90 and elements of 8, 16 or 32 bits.
 
     `tile_k` is the K tile of the kernel, at most 128: a multiple of the K of one instruction, 512 / `bits`. Raise an
     `OperandError` if CUTLASS has no atom for this element width or this K tile.
@@ -90,7 +90,7 @@ def atom_sm90(bits: int, tile_k: int) -> Atom:
 
 @lru_cache(maxsize=8)
 def atom_sm100(bits: int) -> Atom:
-    """Return the metadata atom of CUTLASS for sm_100 and sm_120 and elements of 4, 8, 16 or 32 bits.
+    """Return the smallest metadata block (atom) of CUTLASS for sm_100 and sm_120 and elements of 4, 8, 16 or 32 bits.
 
     Source: CUTLASS ``sm1xx_sparse_config.inl``, ``TensorEAtom_MMA_*``.
     """
@@ -106,7 +106,7 @@ def _row_major(rows: int, columns: int, bits: int) -> Atom:
 
 
 def in_atoms(matrix: NDArray, atom: Atom) -> NDArray:
-    """Arrange values, one per metadata nibble, in whole atoms padded with zeros; each row of the result is an atom.
+    """Arrange values, one per metadata nibble, in whole CUTLASS atoms, one per row of the result; pad with zeros.
 
     Consecutive atoms are neighbours along M.
     """
@@ -121,7 +121,7 @@ def in_atoms(matrix: NDArray, atom: Atom) -> NDArray:
 
 
 def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
-    """Return the bytes of metadata nibbles, shape (rows, chunks), arranged in whole atoms by :func:`in_atoms`.
+    """Return the bytes of metadata nibbles, shape (rows, nibbles per row), arranged in whole CUTLASS atoms.
 
     A byte has two nibbles, the low nibble first.
     """
@@ -129,15 +129,15 @@ def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
 
 
 def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) -> NDArray[np.uint8]:
-    """Extract the metadata nibbles, shape (rows, chunks), from whole atoms: the inverse of :func:`to_atoms`.
+    """Extract metadata nibbles, shape (rows, nibbles per row), from CUTLASS atoms: the inverse of :func:`to_atoms`.
 
     Raise an `OperandError` if the number of bytes does not match the number of atoms.
     """
     down, across = -(-rows // atom.shape[0]), -(-chunks // atom.shape[1])
     if octets.size * 2 != down * across * atom.size:
         raise OperandError(
-            f"{rows} rows of {chunks} chunks take {down * across * atom.size // 2} bytes of metadata in "
-            f"whole atoms, not {octets.size}"
+            f"{rows} rows of {chunks} nibbles take {down * across * atom.size // 2} bytes of metadata in "
+            f"whole CUTLASS atoms, not {octets.size}"
         )
     placed = split_nibbles(octets.reshape(across * down, -1))
     blocks = placed[:, atom.ravel()].reshape(across, down, atom.shape[0], atom.shape[1])

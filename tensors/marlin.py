@@ -18,7 +18,7 @@ __all__ = ["from_marlin_scales", "marlin_bits", "pack_marlin", "to_marlin_scales
 
 #: Size of a block of the weight matrix: number of rows, and number of stored columns.
 _ROWS, _STORED = 64, 16
-#: Number of chunks per 16-bit metadata word.
+#: Number of metadata nibbles per 16-bit metadata word.
 _WORD = 4
 #: Key: element width in bits. Value: mixed-radix digits (:func:`_sizes`) of an element's memory address, from the most
 #: significant digit to the least significant digit, which is in the low bits of a word.

@@ -108,7 +108,7 @@ def _unpack_values(values: NDArray, granularity: Granularity) -> NDArray:
 
 
 def _size(stored: NDArray, granularity: Granularity) -> tuple[int, int]:
-    """Return the number of rows of a matrix, and the number of chunks per row."""
+    """Return the number of rows of a matrix, and the number of metadata nibbles per row."""
     if stored.shape[1] % granularity.stored:
         raise OperandError(
             f"{granularity.name} stores a multiple of {granularity.stored} elements per row, not {stored.shape[1]}"
@@ -121,7 +121,7 @@ def _join(nibbles: NDArray[np.uint8], word_bits: int) -> NDArray:
     per_word = word_bits // 4
     if nibbles.shape[1] % per_word:
         raise OperandError(
-            f"metadata in words of {word_bits} bits needs a multiple of {per_word} chunks a row, not {nibbles.shape[1]}"
+            f"metadata words of {word_bits} bits need a multiple of {per_word} nibbles a row, not {nibbles.shape[1]}"
         )
     return np.ascontiguousarray(join_nibbles(nibbles)).view(f"<u{word_bits // 8}")
 
@@ -181,13 +181,13 @@ def _from_interleaved(
             f"CUTLASS 2.x metadata of {stored.dtype.name} must be words of {word_bits} bits, not {words.dtype.name}"
         )
     if words.size * word_bits != rows * chunks * 4:
-        raise OperandError(f"{rows} rows of {chunks} chunks do not fit metadata of shape {words.shape}")
+        raise OperandError(f"{rows} rows of {chunks} nibbles do not fit metadata of shape {words.shape}")
     natural = words.ravel()[interleaved_positions(rows, chunks * 4 // word_bits, word_bits)]
     return _split(natural, rows, chunks)
 
 
 def _in_atoms(atom_of: Callable[[int, PackingOptions], Atom]) -> tuple[Callable, Callable]:
-    """Return `pack` and `unpack` for metadata in CUTLASS atoms. ``atom_of(bits, options)`` returns the atom."""
+    """Return `pack` and `unpack` for metadata in CUTLASS layout atoms. ``atom_of(bits, options)`` returns the atom."""
 
     def read(octets: NDArray, stored: NDArray, granularity: Granularity, options: PackingOptions) -> NDArray[np.uint8]:
         atom = atom_of(element_bits(stored.dtype, granularity), options)
@@ -265,8 +265,8 @@ def _pack_bitmask(compressed: Compressed, options: PackingOptions) -> Tensors:
     if (bad := equal & (pairs != 0).any(-1)).any():
         row, chunk = (int(part) for part in np.argwhere(bad)[0])
         raise NibbleError(row, chunk, int(compressed.nibbles[row, chunk]), "plain")
-    # A bitmask has exactly two bits set per chunk, and cannot express the order of the two stored elements. In an empty
-    # chunk, the bits of elements 0 and 1 are set.
+    # A bitmask sets two of every four bits, and cannot express the order of the two stored elements. If a nibble has
+    # two equal indices, which is accepted only for zeros, the bits of elements 0 and 1 are set.
     i0, i1 = np.where(equal, 0, i0), np.where(equal, 1, i1)
     values = np.where((i0 > i1)[..., None], pairs[..., ::-1], pairs).reshape(compressed.stored.shape)
     kept = (np.arange(4) == i0[..., None]) | (np.arange(4) == i1[..., None])
@@ -346,13 +346,13 @@ SOFTWARE_FORMATS = {
     # Metadata words of CUTLASS 2.x and PyTorch, reordered and interleaved: CUTLASS host_reorder.h;
     # torch/sparse/_semi_structured_conversions.py
     "cutlass2": SoftwareFormat(_VALUES, *_with_metadata(_interleaved, _from_interleaved)),
-    # Metadata bytes of CUTLASS 3 and 4 for sm_90, in whole atoms: CUTLASS sm90_sparse_config.inl
+    # Metadata bytes of CUTLASS 3 and 4 for sm_90, in whole layout atoms: CUTLASS sm90_sparse_config.inl
     "cutlass3-sm90": SoftwareFormat(_VALUES, *_in_atoms(lambda bits, options: atom_sm90(bits, options.tile_k))),
-    # Metadata bytes of CUTLASS 3 and 4 for sm_100 and sm_120, in whole atoms: CUTLASS sm1xx_sparse_config.inl
+    # Metadata bytes of CUTLASS 3 and 4 for sm_100 and sm_120, in whole layout atoms: CUTLASS sm1xx_sparse_config.inl
     "cutlass3-sm100": SoftwareFormat(
         _VALUES, *_in_atoms(lambda bits, options: atom_sm100(bits)), scale_layout="128x4"
     ),
-    # sparse-24-bitmask checkpoints: kept values, and one bit for every element: compressed-tensors,
+    # sparse-24-bitmask checkpoints: stored values, and one bit for every element: compressed-tensors,
     # sparse_24_bitmask.py
     "bitmask": SoftwareFormat(("compressed", "bitmask", "shape"), _pack_bitmask, _unpack_bitmask),
     # Row-major metadata as in tilelang/utils/sparse.py: 16-bit words, or 32-bit words if elements have 8 or 4 bits

@@ -21,12 +21,12 @@ __all__ = ["PRODUCERS", "Producer", "expand", "sparsify"]
 
 @dataclass(frozen=True)
 class Producer:
-    """Metadata conventions of a software library for chunks with fewer non-zero units than stored units."""
+    """Metadata conventions of a library where a matrix has fewer non-zeros than its sparsity pattern stores."""
 
-    empty: int  #: Metadata nibble of a 2:4 or 4:8 chunk in which all units are zero
-    #: Metadata nibbles of 2:4 or 4:8 chunks in which only unit 0, 1, 2 or 3 is not zero.
+    empty: int  #: Metadata nibble, with 2:4 or 4:8, of four elements (with 4:8, four pairs) that are all zero
+    #: Metadata nibbles, with 2:4 or 4:8, if only element (with 4:8, pair) 0, 1, 2 or 3 of four is not zero.
     single: tuple[int, int, int, int]
-    empty_of_two: int  #: Metadata nibble of a 1:2 chunk in which both units are zero
+    empty_of_two: int  #: Metadata nibble, with 1:2 sparsity, of two elements that are both zero
     #: Whether stored units that are zero are written as +0. If not, they are copied from the matrix and can be -0.0.
     clears: bool
 
@@ -43,7 +43,7 @@ PRODUCERS = {
 
 @lru_cache(maxsize=8)
 def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
-    """Return a producer's nibble for each mask of non-zero units; 0 for masks with more units than a chunk stores."""
+    """Return a library's metadata nibble for each mask of non-zeros; 0 for masks of more elements than are stored."""
     record, table = PRODUCERS[producer], np.zeros(1 << units, np.uint8)
     if units == 2:
         table[:3] = record.empty_of_two, 0b0100, 0b1110
@@ -69,7 +69,7 @@ def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
 
 
 def _crowded(present: NDArray[np.bool_], rows: slice, granularity: Granularity) -> tuple[int, list[Crowded]]:
-    """Return the number of chunks in a block of rows with too many non-zero units, and the first ten such chunks."""
+    """Count the chunks (2, 4 or 8 neighbours) of a block of rows with too many non-zeros; also return the first ten."""
     counts, kept = present.sum(-1), structure(granularity)[1]
     crowded = counts > kept
     return int(crowded.sum()), [
@@ -81,7 +81,7 @@ def _crowded(present: NDArray[np.bool_], rows: slice, granularity: Granularity) 
 def _stored(
     dense: NDArray, present: NDArray[np.bool_], nibbles: NDArray[np.uint8], granularity: Granularity, producer: Producer
 ) -> NDArray:
-    """Return the elements that the metadata selects. Zero units become +0 if `producer.clears` is True."""
+    """Return the elements that the metadata selects. Selected zeros become +0 if `producer.clears` is True."""
     where = kept_rows(nibbles, granularity)
     values = np.take_along_axis(dense, where, 1)
     if producer.clears:

@@ -1,4 +1,4 @@
-"""Summary of a compressed matrix: numbers of stored elements, of chunks that store zeros, and of undefined nibbles."""
+"""Summary of a compressed matrix: stored elements, metadata nibbles that select zeros, and undefined nibbles."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ def nonzero(matrix: NDArray) -> int:
 
 
 def checkpoint_summary(checkpoint: Checkpoint) -> dict[str, object]:
-    """Count stored elements, chunks and undefined nibbles of a compressed matrix. Return them as JSON values."""
+    """Count stored elements, metadata nibbles and undefined nibbles of a compressed matrix. Return JSON values."""
     compressed, quantised = checkpoint.compressed, checkpoint.quantised
     rules = ("tf32",) if compressed.granularity.name == "1:2" else ("plain", "ordered", "tcgen05")
     lenient = broken(compressed, rules[0], strict=False)

@@ -95,7 +95,7 @@ def test_shapes_of_group_scales(rng: Random) -> None:
         known = sptc.identify(a, b, y, result="f32", instruction=FP8, promote=promote, **whole)
         assert known.exact == (promote == 4)
         assert known.nearest.way.promote == promote
-    with pytest.raises(Error, match=r"^no instruction forms chains that end with each group of 128 elements along K$"):
+    with pytest.raises(Error, match=r"^no chain of instructions along K ends with each scale group of 128 elements$"):
         sptc.identify(a, b, y, result="f32", dense=True, promote=32, **whole)
     assert not sptc.identify(a, b, y, result="f32", instruction=FP8, promote=4).exact
     turned = {"group_scale_a": whole["group_scale_b"].T, "group_scale_b": whole["group_scale_a"].T}

@@ -186,7 +186,7 @@ def test_invalid_stream_k_records_and_words() -> None:
         ({"workers": 0}, r"^workers of stream-K must be an integer of 1 or more, not 0$"),
         ({"streamed": "some"}, r"^streamed must be 'all' or 'one wave' or 'two waves', not 'some'$"),
         ({"raster": 3}, r"^raster must be 'row-major' or 'column-major', not 3$"),
-        ({"first": 1}, r"^first of stream-K must be True or False, not 1$"),
+        ({"first": 1}, r"^stream-K attribute 'first' must be True or False, not 1$"),
     ):
         with pytest.raises(OperandError, match=message):
             StreamK(**{**words, **change})

@@ -146,11 +146,11 @@ def test_a_product_of_the_matrices_of_a_tile(tmp_path: Path, rng: Random) -> Non
     with pytest.raises(FileError, match=message):
         read_factor(path)
     sptc.save(path, **tile_of(F16, rng, (2,)))
-    for tensor, message in (("a", "holds 2 tiles; a product needs one tile"), ("y", "holds no result registers")):
+    for tensor, message in (("a", "holds 2 matrices 'a' instead of one"), ("y", "holds no result registers")):
         with pytest.raises(FileError, match=message):
             read_factor(path, tensor)
     sptc.save(path, **tile_of(NVFP4, rng))
-    with pytest.raises(FileError, match="has block scales, which only commands for whole tiles accept"):
+    with pytest.raises(FileError, match="has block scales, which only commands for one instruction accept"):
         read_factor(path, "a")
 
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path, rng: Random) -> None:
     with pytest.raises(FileError, match=r"tile\.npz does not name the instruction of its operands$"):
         sptc.load(path)
     np.savez(path, instruction=WGMMA, A=tile["a"])
-    with pytest.raises(FileError, match=r"tile\.npz is not a valid register file of wgmma \('B'\)$"):
+    with pytest.raises(FileError, match=r"tile\.npz does not hold valid operands of wgmma \('B'\)$"):
         sptc.load(path)
     with pytest.raises(FileError, match=r"cannot be read|not a readable"):
         sptc.load(tmp_path / "none.npz")

@@ -154,7 +154,7 @@ def test_a_chain_from_c_is_kept_apart_from_one_from_zero(rng: Random) -> None:
 def test_invalid_ways() -> None:
     for words, message in (
         ({"order": "random"},
-         r"^order must be 'in order' or 'reverse' .* a tree over slice-number bits such as 'tree 1 0', not 'random'$"),
+         r"^order must be 'in order' or 'reverse' .* a tree of slices of K such as 'tree 1 0', not 'random'$"),
         ({"order": "tree 2 0"}, r"^order must be 'in order' or .*, not 'tree 2 0'$"),
         ({"interleave": 16}, r"^interleave must be 0, 32 or 64 bits, not 16$"),
         ({"interleave": np.zeros(2)}, r"^interleave must be 0, 32 or 64 bits, not "),
@@ -171,7 +171,7 @@ def test_invalid_ways() -> None:
         Way(instruction=WGMMA, split_k=4).slices(3)
     with pytest.raises(OperandError, match=r"^split_k is \(1, 1\), but its sum must be 3, the number of K tiles$"):
         Way(instruction=WGMMA, split_k=(1, 1)).slices(3)
-    with pytest.raises(OperandError, match=r"^order 'tree 1 0' adds 4 slices, not 3 slices$"):
+    with pytest.raises(OperandError, match=r"^order 'tree 1 0' adds 4 slices of K, not 3 slices$"):
         combine([1, 2, 3], "tree 1 0", lambda one, other: one + other)
     with pytest.raises(OperandError, match=r"^slices that are added in order 'any' have no single sum: name another"):
         combine([1, 2, 3], "any", lambda one, other: one + other)

@@ -214,7 +214,7 @@ def test_saved_semi_structured_tensors(tmp_path: Path, rng: Random, monkeypatch:
         read_compressed(path, "cutlass2", "b")
     weight.meta = weight.meta[:32]
     torch.save(weight, path)
-    with pytest.raises(OperandError, match=r"64 rows of 32 chunks do not fit metadata of shape \(32, 8\)$"):
+    with pytest.raises(OperandError, match=r"64 rows of 32 nibbles do not fit metadata of shape \(32, 8\)$"):
         read_matrix(path)
     weight.meta = "metadata"
     torch.save(weight, path)

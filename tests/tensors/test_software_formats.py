@@ -165,7 +165,7 @@ def test_matrices_that_a_format_or_instruction_does_not_support() -> None:
         ("ptx", np.float32, (16, 64), "2:4", "2:4 is for elements of 8 or 16 bits, not float32"),
         ("cutlass2", np.float16, (48, 64), "2:4", "a multiple of 32 rows for 16-bit metadata words, not 48"),
         ("cutlass2", np.float16, (32, 16), "2:4", "even number of 16-bit metadata words per row, not 1"),
-        ("tilelang", np.int8, (4, 16), "2:4", "multiple of 8 chunks a row, not 4"),
+        ("tilelang", np.int8, (4, 16), "2:4", "multiple of 8 nibbles a row, not 4"),
         ("tilelang", np.int8, (4, 64), "4:8", "elements of 4:8 must fit into 4 bits: int8 elements must be -8 to 7"),
         ("bitmask", np.float32, (4, 64), "1:2", "the bitmask format stores only 2:4 sparsity"),
         ("bitmask", np.int8, (4, 64), "4:8", "the bitmask format stores only 2:4 sparsity"),
@@ -284,7 +284,7 @@ def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
         assert octets[position // 2] >> (4 * (position % 2)) & 15 == nibbles[row, chunk]
     used = np.count_nonzero(octets & 15) + np.count_nonzero(octets >> 4)
     assert used == np.count_nonzero(nibbles)
-    with pytest.raises(OperandError, match="bytes of metadata in whole atoms"):
+    with pytest.raises(OperandError, match="bytes of metadata in whole CUTLASS atoms"):
         from_atoms(octets[1:], atom, rows, chunks)
 
 
