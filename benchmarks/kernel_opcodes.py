@@ -21,18 +21,20 @@ SPECIAL = (
 #: and d of f64; b is a number of 8 bits in a register of 32 bits, and p a predicate.
 OPCODES = {
     "f ff": "add.f32 add.ftz.f32 sub.f32 mul.f32 mul.ftz.f32 add.sat.f32 mul.ftz.sat.f32 min.f32 max.f32 min.NaN.f32 "
-    "max.ftz.f32 div.rn.f32 div.rn.ftz.f32",
+    "max.ftz.f32 div.rn.f32 div.rn.ftz.f32 copysign.f32 add.rz.f32 add.rm.f32 add.rp.ftz.f32 sub.rm.f32 sub.rz.sat.f32 "
+    "mul.rz.f32 mul.rm.ftz.f32 mul.rp.f32",
     "f f": "neg.f32 abs.f32 neg.ftz.f32 abs.ftz.f32 rcp.rn.f32 rcp.rn.ftz.f32 sqrt.rn.f32 sqrt.rn.ftz.f32 "
     "cvt.rni.f32.f32 cvt.rmi.ftz.f32.f32 cvt.sat.f32.f32 cvt.ftz.f32.f32 cvt.rzi.f32.f32 cvt.rpi.f32.f32",
-    "f fff": "fma.rn.f32 fma.rn.ftz.f32 fma.rn.sat.f32 mad.rn.f32",
-    "d dd": "add.f64 sub.f64 mul.f64 min.f64 max.f64 div.rn.f64",
+    "f fff": "fma.rn.f32 fma.rn.ftz.f32 fma.rn.sat.f32 mad.rn.f32 fma.rz.f32 fma.rm.f32 fma.rp.ftz.f32",
+    "d dd": "add.f64 sub.f64 mul.f64 min.f64 max.f64 div.rn.f64 copysign.f64",
     "d d": "neg.f64 abs.f64 sqrt.rn.f64 rcp.rn.f64 cvt.rzi.f64.f64 cvt.sat.f64.f64 cvt.rni.f64.f64",
     "r rr": "add.f16x2 add.ftz.f16x2 add.sat.f16x2 sub.f16x2 mul.f16x2 mul.ftz.sat.f16x2 min.f16x2 max.f16x2 "
     "max.NaN.f16x2 min.ftz.f16x2 add.bf16x2 sub.bf16x2 mul.bf16x2 min.bf16x2 max.bf16x2 max.NaN.bf16x2 add.s16x2 "
     "add.u16x2 min.s16x2 max.s16x2 min.u16x2 max.u16x2 div.u32 div.s32 rem.u32 rem.s32 mul.hi.s32 mul.hi.u32 "
     "mul.lo.s32 add.s32 sub.s32 min.s32 max.u32 and.b32 or.b32 xor.b32 shl.b32 shr.s32 shr.u32 shr.b32",
     "r r": "neg.f16x2 abs.f16x2 neg.ftz.f16x2 abs.ftz.f16x2 neg.bf16x2 abs.bf16x2 brev.b32 clz.b32 popc.b32 cnot.b32 "
-    "abs.s32 neg.s32 not.b32 cvt.sat.s8.s32 cvt.sat.u16.s32 cvt.u8.u32 cvt.s16.s32 cvt.sat.u32.s32",
+    "abs.s32 neg.s32 not.b32 bfind.u32 bfind.s32 bfind.shiftamt.u32 "
+    "bfind.shiftamt.s32 cvt.sat.s8.s32 cvt.sat.u16.s32 cvt.u8.u32 cvt.s16.s32 cvt.sat.u32.s32",
     "r rrr": "fma.rn.f16x2 fma.rn.ftz.f16x2 fma.rn.sat.f16x2 fma.rn.bf16x2 mad.hi.u32 mad.hi.s32 mad.lo.s32 sad.s32 "
     "sad.u32 prmt.b32 shf.l.clamp.b32 shf.r.clamp.b32 shf.l.wrap.b32 shf.r.wrap.b32 dp4a.s32.u32 dp4a.u32.s32 "
     "dp4a.s32.s32 dp2a.hi.u32.s32 dp2a.lo.s32.s32",
@@ -45,7 +47,7 @@ OPCODES = {
     "q qbb": "bfe.s64 bfe.u64",
     "q qqbb": "bfi.b64",
     "q q": "brev.b64 abs.s64 neg.s64 not.b64",
-    "r q": "clz.b64 popc.b64 cvt.sat.u8.s64 cvt.sat.s32.u64 cvt.u32.u64",
+    "r q": "clz.b64 popc.b64 bfind.u64 bfind.shiftamt.s64 cvt.sat.u8.s64 cvt.sat.s32.u64 cvt.u32.u64",
     "q r": "cvt.s64.s32 cvt.u64.u32 cvt.sat.u64.s32",
     "h hh": "div.u16 div.s16 rem.s16 rem.u16 mul.hi.s16 mul.lo.u16 min.s16 max.u16 add.f16 sub.f16 mul.f16 min.f16 "
     "max.NaN.f16 add.sat.f16 mul.ftz.f16 add.bf16 sub.bf16 max.bf16",

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
 SWIZZLES = ("none", "32B", "64B", "128B")
 MAX_DYNAMIC_SHARED, CLUSTER_DIMENSION, MAP_BYTES, LOG_BYTES = 8, 4, 128, 1 << 14
-#: Values of ``CU_JIT_ERROR_LOG_BUFFER`` and ``CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES``.
-LOG_OPTIONS = (5, 6)
+#: Values of ``CU_JIT_ERROR_LOG_BUFFER``, ``CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`` and ``CU_JIT_OPTIMIZATION_LEVEL``.
+OPTIONS = (5, 6, 7)
 
 
 class Attribute(ctypes.Structure):
@@ -66,13 +66,13 @@ class Driver:
         self.call("cuMemcpyHtoD_v2", address, c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
         return address
 
-    def function(self, ptx: str, entry: str, shared: int) -> c_void_p:
-        """Load a PTX module into the GPU, and return the named kernel of the module."""
+    def function(self, ptx: str, entry: str, shared: int, optimisation: int = 4) -> c_void_p:
+        """Load a PTX module into the GPU, optimised at a level of 0 to 4, and return the named kernel of the module."""
         module, function = c_void_p(), c_void_p()
         log = ctypes.create_string_buffer(LOG_BYTES)
-        options = (c_int * 2)(*LOG_OPTIONS)
-        values = (c_void_p * 2)(ctypes.cast(log, c_void_p), c_void_p(LOG_BYTES))
-        status = self.cuda.cuModuleLoadDataEx(byref(module), ptx.encode(), 2, options, values)
+        options = (c_int * len(OPTIONS))(*OPTIONS)
+        values = (c_void_p * len(OPTIONS))(ctypes.cast(log, c_void_p), c_void_p(LOG_BYTES), c_void_p(optimisation))
+        status = self.cuda.cuModuleLoadDataEx(byref(module), ptx.encode(), len(OPTIONS), options, values)
         if status:
             raise RuntimeError(f"the driver does not load the kernel ({status}): {log.value.decode()[:300]}")
         self.call("cuModuleGetFunction", byref(function), module, entry.encode())

@@ -1,46 +1,107 @@
-"""Record the results of single PTX instructions on this machine's GPU, for ``tests/kernels/test_opcodes.py``.
+"""Record the results of small PTX kernels on this machine's GPU, for ``tests/kernels/test_opcodes.py``.
 
-    python benchmarks/record_opcodes.py RECORD.npz
+    python benchmarks/record_opcodes.py OPCODES.npz RANDOM.npz
 
-The script needs numpy and the CUDA driver, but not the package ``sptc``. It prints the instructions that the driver
-rejects, and exits with status 1 if there are any.
+``OPCODES.npz`` gets the results of single instructions (``kernel_opcodes.py``). ``RANDOM.npz`` gets the seeds of random
+kernels (``random_kernels.py``) and the digests of their results. A random kernel is left out if its results depend on
+the optimisation level of the compiler, or if it does not end. The script needs numpy and the CUDA driver, but not the
+package ``sptc``. It prints the kernels that the driver rejects or that are left out, and exits with status 1 if the
+driver rejects a kernel.
 """
 
 import argparse
 import ctypes
+import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import random_kernels
 from kernel_opcodes import THREADS, operands, programs
 from launch_kernels import Driver
+from numpy.typing import NDArray
+
+#: Number of random kernels per process, processes, and seconds after which a process is ended.
+_SHARE, _PROCESSES, _SECONDS = 40, 12, 40
+
+
+def launch(driver: Driver, ptx: str, arrays: list[NDArray], grid: int, block: int, level: int = 4) -> list[NDArray]:
+    """Run the kernel named ``kernel`` with arrays as arguments, and return the arrays after the run."""
+    function = driver.function(ptx, "kernel", 0, level)
+    addresses = [driver.copied(array) for array in arrays]
+    pointers = (ctypes.c_void_p * len(arrays))(*(ctypes.addressof(address) for address in addresses))
+    driver.call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, None, pointers, None)
+    driver.call("cuCtxSynchronize")
+    results = [array.copy() for array in arrays]
+    for result, address in zip(results, addresses, strict=True):
+        driver.call("cuMemcpyDtoH_v2", ctypes.c_void_p(result.ctypes.data), address, ctypes.c_size_t(result.nbytes))
+        driver.call("cuMemFree_v2", address)
+    return results
+
+
+def single_instructions() -> Iterator[tuple[str, NDArray | None]]:
+    """Yield the name and the result of each kernel with one instruction; None if the driver rejects the kernel."""
+    driver, source = Driver(), operands()
+    for name, ptx in programs():
+        try:
+            yield name, launch(driver, ptx, [source, np.zeros((THREADS, 2), np.uint32)], THREADS // 128, 128)[1]
+        except RuntimeError as error:
+            print(f"{name}: {error}")
+            yield name, None
+
+
+def print_digests(seeds: range) -> None:
+    """Run random kernels without optimisation and with all optimisations. Print each seed and both digests."""
+    driver = Driver()
+    for seed in seeds:
+        print(seed, end=" ", flush=True)
+        ptx, arrays = random_kernels.program(seed), random_kernels.buffers(seed)
+        for level in (0, 4):
+            results = launch(driver, ptx, [*arrays.values()], random_kernels.GRID, random_kernels.BLOCK, level)
+            print(random_kernels.digest(ptx, dict(zip(arrays, results, strict=True))), end=" ", flush=True)
+        print(flush=True)
+
+
+def random_digests(start: int) -> list[list[int]]:
+    """Return the numbers that `print_digests` prints for `_SHARE` seeds; fewer for kernels that do not end."""
+    rows: list[list[int]] = []
+    first, end = start, start + _SHARE
+    while first < end:
+        command = [sys.executable, __file__, "--seeds", str(first), str(end)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            output = process.communicate(timeout=_SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output = process.communicate()[0]
+        rows += [[int(word) for word in line.split()] for line in output.splitlines()]
+        first = rows[-1][0] + 1
+    return rows
 
 
 def main() -> int:
-    """Run every kernel, and write the results by the name of the kernel."""
+    """Run every kernel, and write both records."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("record", type=Path, metavar="RECORD.npz", help="file for the results of all kernels")
+    parser.add_argument("opcodes", type=Path, nargs="?", metavar="OPCODES.npz", help="file for single instructions")
+    parser.add_argument("random", type=Path, nargs="?", metavar="RANDOM.npz", help="file for random kernels")
+    parser.add_argument(
+        "--seeds", type=int, nargs=2, metavar=("FIRST", "END"), help="only print digests of these seeds"
+    )
     chosen = parser.parse_args()
-    driver, results, rejected = Driver(), {}, 0
-    source = driver.copied(operands())
-    for name, ptx in programs():
-        result = np.zeros((THREADS, 2), np.uint32)
-        target = driver.copied(result)
-        try:
-            function = driver.function(ptx, "kernel", 0)
-        except RuntimeError as error:
-            print(f"{name}: {error}")
-            rejected += 1
-            continue
-        values = (source, target)
-        pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
-        driver.call("cuLaunchKernel", function, THREADS // 128, 1, 1, 128, 1, 1, 0, None, pointers, None)
-        driver.call("cuCtxSynchronize")
-        driver.call("cuMemcpyDtoH_v2", ctypes.c_void_p(result.ctypes.data), target, ctypes.c_size_t(result.nbytes))
-        results[name] = result
-    np.savez_compressed(chosen.record, **results)
-    print(f"recorded {len(results)} instructions with {THREADS} operands each")
-    return 1 if rejected else 0
+    if chosen.seeds:
+        print_digests(range(*chosen.seeds))
+        return 0
+    with ThreadPoolExecutor(_PROCESSES) as pool:
+        rows = [row for share in pool.map(random_digests, range(0, random_kernels.KERNELS, _SHARE)) for row in share]
+    equal = np.array([row[:2] for row in rows if len(row) == 3 and row[1] == row[2]], np.uint32)
+    print("left out:", *(row[0] for row in rows if len(row) < 3 or row[1] != row[2]))
+    np.savez_compressed(chosen.random, seeds=equal[:, 0], digests=equal[:, 1])
+    results = dict(single_instructions())
+    np.savez_compressed(chosen.opcodes, **{name: result for name, result in results.items() if result is not None})
+    print(f"recorded {len(results)} instructions with {THREADS} operands each, and {len(equal)} random kernels")
+    return 1 if any(result is None for result in results.values()) else 0
 
 
 if __name__ == "__main__":

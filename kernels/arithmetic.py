@@ -13,7 +13,7 @@ from . import integers
 from .codes import flushed
 from .float_arithmetic import approximate_step, float_step
 from .machine import Builder, Machine, Mask, Step, not_modelled
-from .memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
+from .memory import GLOBAL_BASE, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, UNSIGNED
 from .operation import Function, operation, source_count
 from .program import Instruction, Pair, Sink, Vector, size_of
 
@@ -36,7 +36,9 @@ _INTEGER: dict[str, Function] = {
     "sad": lambda a, b, c: np.where(a > b, a - b, b - a) + c,
 }
 #: Qualifiers that integer instructions may have.
-_KNOWN = {"lo", "hi", "wide", "rn", "ftz", "uni"}
+_KNOWN = {"lo", "hi", "wide", "rn", "ftz", "uni", "cc", "shiftamt"}
+#: Instructions that read the carry flag of the thread.
+_CARRIED = ("addc", "subc", "madc")
 
 
 def _integer(machine: Machine, ins: Instruction) -> Step:
@@ -46,8 +48,13 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
         return float_step(machine, ins)
     if unknown := [word for word in qualifiers[:-1] if word not in _KNOWN]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
+    if name in _CARRIED or "cc" in qualifiers:
+        return _with_carry(machine, ins, type_)
     if name in ("mul", "mad"):
         return _product(machine, ins, type_)
+    if name == "bfind":
+        distance = "shiftamt" in qualifiers
+        return operation(machine, ins, lambda a: integers.highest_bit(a, distance=distance), [type_], "u32")
     if type_.endswith("x2"):
         return _halfwords(machine, ins, type_)
     result = "u32" if name in ("popc", "clz") else type_
@@ -68,6 +75,27 @@ def _halfwords(machine: Machine, ins: Instruction, type_: str) -> Step:
     return operation(machine, ins, combine, ["b32", "b32"], "b32")
 
 
+def _with_carry(machine: Machine, ins: Instruction, type_: str) -> Step:
+    """Execute an addition or subtraction that reads or writes the carry flag, the bit ``CC.CF`` of each thread."""
+    name, bits, dtype = ins.words[0], f"u{8 * size_of(type_)}", UNSIGNED[size_of(type_)]
+    carry = machine.unit("carry", lambda machine: np.zeros(machine.count, np.bool_))
+    write, *reads = machine.writer(ins.operands[0], bits), *(machine.reader(item, type_) for item in ins.operands[1:])
+    product = integers.high_product if "hi" in ins.words else operator.mul
+    if len(reads) != (3 if name.startswith("mad") else 2):
+        raise not_modelled(ins)
+
+    def step(mask: Mask) -> None:
+        *factors, b = (machine.every(read()) for read in reads)
+        a = product(*factors) if len(factors) > 1 else factors[0]
+        before = carry if name in _CARRIED else np.zeros(1, np.bool_)
+        total, after = integers.sum_and_carry(a.view(dtype), b.view(dtype), before, subtract=name.startswith("sub"))
+        write(mask, total)
+        if "cc" in ins.words:
+            np.copyto(carry, after, where=np.True_ if mask is None else mask)
+
+    return step
+
+
 def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
     words, add = ins.words, ins.words[0] == "mad"
     result, product = type_, integers.high_product if "hi" in words else operator.mul
@@ -85,7 +113,7 @@ def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
 _FORMS: dict[str, tuple[Function, str]] = {
     "shl": (integers.shift_left, "tu"), "shr": (integers.shift_right, "tu"), "lop3": (integers.lookup, "tttu"),
     "prmt": (integers.permuted, "bbu"), "bfe": (integers.extracted, "tuu"), "bfi": (integers.inserted, "ttuu"),
-    "selp": (integers.selected, "ttp"),
+    "selp": (integers.selected, "ttp"), "copysign": (lambda a, b: np.copysign(b, a), "tt"),
 }  # fmt: skip
 
 
@@ -196,8 +224,18 @@ def _to_generic(machine: Machine, ins: Instruction) -> Step:
     return operation(machine, ins, lambda a: a + add, [words[-1]], words[-1])
 
 
+def _in_space(machine: Machine, ins: Instruction) -> Step:
+    """Execute ``isspacep``: tell whether a generic address lies in a state space."""
+    space = ins.words[1]
+    limits = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW, "global": GLOBAL_BASE}
+    start = limits.get(space.split("::")[0])
+    if start is None or (space == "shared::cta" and machine.launch.cluster_size > 1):
+        raise not_modelled(ins)
+    return operation(machine, ins, lambda a: (a >= start) & (a < 2 * start), ["u64"], "pred")
+
+
 ARITHMETIC: dict[str, Builder] = {
-    **dict.fromkeys((*_INTEGER, "mul", "mad"), _integer),
+    **dict.fromkeys((*_INTEGER, *_CARRIED, "mul", "mad", "bfind"), _integer),
     **dict.fromkeys(("dp2a", "dp4a"), _dot_product),
     **dict.fromkeys((*_FORMS, "shf"), _mixed),
     **dict.fromkeys(("fma", "sqrt", "rcp"), float_step),
@@ -205,4 +243,5 @@ ARITHMETIC: dict[str, Builder] = {
     "mov": _move,
     "setp": _compare,
     "cvta": _to_generic,
+    "isspacep": _in_space,
 }

@@ -17,7 +17,7 @@ from .program import Instruction
 __all__ = ["Convergence"]
 
 #: Key: first part of the opcode of an instruction with a member mask. Value: index of the operand with this mask.
-_MEMBER_MASKS = {"shfl": 4, "vote": 2, "redux": 2, "elect": 1, "bar": 0}
+_MEMBER_MASKS = {"shfl": 4, "vote": 2, "match": 2, "redux": 2, "elect": 1, "bar": 0}
 
 
 @dataclass(frozen=True)

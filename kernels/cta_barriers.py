@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .barriers import WaitStep
-from .machine import Machine, not_modelled
+from .machine import Machine, Writer, not_modelled
 from .program import Immediate, Instruction
 
 __all__ = ["CtaBarriers"]
@@ -34,23 +34,35 @@ class CtaBarriers:
         #: Number of arrivals of each thread at its cluster's barrier, and the threads that wait at this barrier.
         self.cluster_arrivals = np.zeros(count, np.int64)
         self.at_cluster = np.zeros(count, np.bool_)
+        #: Destination of each instruction ``bar.red``: its operation, and the function that writes the register.
+        self.reductions: list[tuple[str, Writer]] = []
+        #: For each thread that waits at ``bar.red``: its predicate, and the index of the instruction in `reductions`.
+        self.predicate = np.zeros(count, np.bool_)
+        self.reduction = np.full(count, -1)
 
     def step(self, ins: Instruction) -> WaitStep:
         """Return a function that executes a barrier instruction and returns the threads that continue."""
-        words = ins.words
-        if "red" in words:
-            raise not_modelled(ins)
+        words, (*operands,) = ins.words, ins.operands
         if "cluster" in words:
             if "arrive" not in words:
                 return self._cluster_wait
             return lambda mask: self._cluster_arrive(mask, releases="relaxed" not in words)
-        machine = self.machine
-        read = machine.reader(ins.operands[0] if ins.operands else Immediate(0), "u32")
-        read_count = machine.reader(ins.operands[1] if len(ins.operands) > 1 else Immediate(0), "u32")
+        machine, reduces = self.machine, len(self.reductions) if "red" in words else None
+        if reduces is not None:
+            kind = words[words.index("red") + 1]
+            if kind not in ("popc", "and", "or"):
+                raise not_modelled(ins)
+            self.reductions.append((kind, machine.writer(operands.pop(0), "u32" if kind == "popc" else "pred")))
+            read_predicate = machine.reader(operands.pop(), "pred")
+        read = machine.reader(operands[0] if operands else Immediate(0), "u32")
+        read_count = machine.reader(operands[1] if len(operands) > 1 else Immediate(0), "u32")
         waits = "arrive" not in words
 
         def arrive(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-            if waits and (whole := self._whole_ctas(mask, read(), read_count())) is not None:
+            if reduces is not None:
+                self.predicate[mask] = machine.every(read_predicate())[mask]
+                self.reduction[mask] = reduces
+            elif waits and (whole := self._whole_ctas(mask, read(), read_count())) is not None:
                 if machine.checker:
                     machine.checker.join(whole)
                 return mask
@@ -104,8 +116,20 @@ class CtaBarriers:
             if self.machine.checker:
                 numbers = np.flatnonzero(released) + threads.start
                 self.machine.checker.wait([("bar", cta, number)] * len(numbers), numbers)
+            self._reduce(np.flatnonzero(released) + threads.start)
             of_cta &= ~released
         return None
+
+    def _reduce(self, threads: NDArray[np.intp]) -> None:
+        """Write the results of ``bar.red`` to the registers of the threads that a barrier releases."""
+        true = self.predicate[threads]
+        for index in np.unique(self.reduction[threads][self.reduction[threads] >= 0]).tolist():
+            kind, write = self.reductions[index]
+            result = np.uint32(true.sum()) if kind == "popc" else true.all() if kind == "and" else true.any()
+            mask = np.zeros(self.machine.count, np.bool_)
+            mask[threads[self.reduction[threads] == index]] = True
+            write(mask, np.array([result]))
+        self.reduction[threads] = -1
 
     def _cluster_arrive(self, mask: NDArray[np.bool_], *, releases: bool) -> NDArray[np.bool_]:
         if self.machine.checker and releases:

@@ -84,7 +84,9 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     type_ = qualifiers[-1]
     if name in _APPROXIMATE and ("approx" in qualifiers or "full" in qualifiers):
         return approximate_step(machine, ins)
-    if unknown := [word for word in qualifiers[:-1] if word not in ("rn", "ftz", "NaN", "sat")]:
+    mode = next((word for word in qualifiers if word in ("rz", "rm", "rp")), None)
+    directed = mode and type_ == "f32" and name in ("add", "sub", "mul", "fma", "mad")
+    if unknown := [word for word in qualifiers[:-1] if word not in ("rn", "ftz", "NaN", "sat", directed and mode)]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     allowed = {"ftz": True, "sat": name in ("add", "sub", "mul", "fma", "mad")}
     for word, is_allowed in allowed.items():
@@ -101,9 +103,27 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     if (name, type_) == ("fma", "f64"):
         raise not_modelled(ins)
     compute = _minimum(name == "min", "NaN" in qualifiers) if name in ("min", "max") else _FUNCTIONS[name]
+    if directed and mode:
+        compute = _directed(name, mode)
     function = _keeping_nan(name, compute) if type_ == "f64" else canonical_function(compute, ftz="ftz" in qualifiers)
     inner = (lambda *values: clamped(function(*values))) if "sat" in qualifiers else function
     return operation(machine, ins, inner, [type_] * source_count(ins), type_)
+
+
+def _directed(name: str, mode: str) -> Function:
+    """Return an operation on f32 values that rounds toward zero (``rz``), down (``rm``) or up (``rp``)."""
+
+    def compute(*values: NDArray[np.float32]) -> NDArray[np.float32]:
+        values = tuple(np.broadcast_arrays(*values))
+        a, b = values[0], np.float32(1) if name in ("add", "sub") else values[1]
+        c = values[-1] if name != "mul" else np.where(np.signbit(a) != np.signbit(b), np.float32(-0.0), np.float32(0))
+        c = -c if name == "sub" else c
+        exact = fused(a, b, c)
+        if mode == "rm":  # an exact zero sum of a positive and a negative number is -0
+            exact = np.where((exact == 0) & (np.signbit(c) | np.signbit(a) ^ np.signbit(b)), -0.0, exact)
+        return encoded(exact, "f32", Rounding(mode)).view(np.float32)
+
+    return compute
 
 
 def _keeping_nan(name: str, compute: Function) -> Function:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["COMBINATIONS", "divided", "dot_product", "extracted", "funnel", "high_product", "inserted", "leading_zeros",
-           "lookup", "permuted", "remainder", "reversed_bits", "selected", "shift_left", "shift_right",
-           "wide_product"]  # fmt: skip
+__all__ = ["COMBINATIONS", "divided", "dot_product", "extracted", "funnel", "high_product", "highest_bit", "inserted",
+           "leading_zeros", "lookup", "permuted", "remainder", "reversed_bits", "selected", "shift_left", "shift_right",
+           "sum_and_carry", "wide_product"]  # fmt: skip
 
 Function = Callable[..., NDArray]
 #: Functions that combine two values: for integer instructions, reductions, and ``setp`` with a Boolean operation.
@@ -157,6 +157,24 @@ def leading_zeros(a: NDArray) -> NDArray[np.uint32]:
     for step in (1, 2, 4, 8, 16, 32):
         filled |= filled >> np.uint64(step)
     return (np.uint32(bits) - np.bitwise_count(filled)).astype(np.uint32)
+
+
+def highest_bit(a: NDArray, *, distance: bool) -> NDArray[np.uint32]:
+    """Return the position of the highest bit that differs from the sign bit; all ones without such a bit (``bfind``).
+
+    With `distance`, return the number of positions by which this bit can be shifted to the left.
+    """
+    zeros, bits = leading_zeros((np.where(a < 0, ~a, a)).view(f"<u{a.dtype.itemsize}")), 8 * a.dtype.itemsize
+    place = zeros if distance else np.uint32(bits - 1) - zeros
+    return np.where(zeros == bits, np.uint32(0xFFFFFFFF), place)
+
+
+def sum_and_carry(a: NDArray, b: NDArray, carry: NDArray, *, subtract: bool) -> tuple[NDArray, NDArray[np.bool_]]:
+    """Return a + b + carry and the carry, or a - b - carry and the borrow, of unsigned operands."""
+    more = carry.astype(a.dtype)
+    if subtract:
+        return a - b - more, (a < b) | (a - b < more)
+    return a + b + more, (a + b < a) | (a + b + more < more)
 
 
 def reversed_bits(a: NDArray) -> NDArray:

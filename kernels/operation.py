@@ -11,8 +11,8 @@ __all__ = ["Function", "operation", "source_count"]
 
 Function = Callable[..., NDArray]
 
-_UNARY = {"abs", "brev", "clz", "cnot", "cos", "ex2", "lg2", "neg", "not", "popc", "rcp", "rsqrt", "sin", "sqrt",
-          "tanh"}  # fmt: skip
+_UNARY = {"abs", "bfind", "brev", "clz", "cnot", "cos", "ex2", "lg2", "neg", "not", "popc", "rcp", "rsqrt", "sin",
+          "sqrt", "tanh"}  # fmt: skip
 _TERNARY = {"fma", "mad", "sad"}
 
 

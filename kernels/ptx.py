@@ -349,6 +349,8 @@ class _Body:
                     register = Register(self.unique(each), declared[1])
                     self.names[-1][each] = register
                     self.kernel.registers[register.name] = declared[1]
+        elif word == "param":
+            self.kernel.call_parameters.add(re.findall(r"[%$\w]+", statement.partition("[")[0])[-1])
         elif word in ("shared", "local"):
             self.declare(word, statement)
             _check_size(word, self.ends[word])
@@ -368,7 +370,7 @@ class _Body:
             raise KernelError(f"'{statement[:60]}' is not an instruction")
         name = "".join(opcode[0].split())
         arguments = split(statement[opcode.end() :])
-        operands = () if name.startswith("call") else tuple(parse_operand(part, self.find) for part in arguments)
+        operands = tuple(parse_operand(part, self.find) for part in arguments if not part.startswith("("))
         if name.split(".")[0] == "bra":
             self.branches.append((len(self.kernel.instructions), list(self.labels)))
         self.kernel.instructions.append(Instruction(name, operands, guard, line))

@@ -1,8 +1,8 @@
 """Instructions that exchange values between the threads of a warp, and hints that do not affect results.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions" (``shfl.sync``) and "Parallel Synchronization and
-Communication Instructions" (``vote``, ``elect``, ``redux``). The results depend on the threads of the member mask that
-execute the instruction together; see :mod:`sptc.kernels.convergence`.
+Communication Instructions" (``vote``, ``match``, ``elect``, ``redux``). The results depend on the threads of the member
+mask that execute the instruction together; see :mod:`sptc.kernels.convergence`.
 """
 
 import numpy as np
@@ -80,6 +80,24 @@ def _vote(machine: Machine, ins: Instruction) -> Step:
     return step
 
 
+def _match(machine: Machine, ins: Instruction) -> Step:
+    """Execute ``match.sync``: find the threads of a member mask with equal values (``any``), or test all (``all``)."""
+    _, kind, _, type_ = ins.words
+    destination = ins.operands[0]
+    pair = destination if isinstance(destination, Pair) else Pair(destination, Sink())
+    write, write_all = machine.writer(pair.first, "b32"), machine.writer(pair.second, "pred")
+    read, read_members = machine.reader(ins.operands[1], type_), machine.reader(ins.operands[2], "u32")
+
+    def step(mask: Mask) -> None:
+        values, members = machine.every(read()).reshape(-1, WARP), _members(machine, mask, read_members)
+        equal = ((values[:, :, None] == values[:, None]) * LANE_BITS).sum(2, dtype=np.uint32).reshape(-1) & members
+        every = equal == members
+        write(mask, equal if kind == "any" else np.where(every, members, np.uint32(0)))
+        write_all(mask, every)
+
+    return step
+
+
 def _elect(machine: Machine, ins: Instruction) -> Step:
     """Execute ``elect.sync``: elect the lowest thread of each member mask, as an H100 does."""
     destination = ins.operands[0]
@@ -139,7 +157,28 @@ def _policy(machine: Machine, ins: Instruction) -> Step:
     return lambda mask: write(mask, np.zeros(1, np.uint64))
 
 
+def _stop(machine: Machine, ins: Instruction) -> Step:
+    """Execute ``trap``, ``brkpt`` and calls of ``__assertfail``: end the launch with an error."""
+
+    def step(mask: Mask) -> None:
+        what = "an assertion of the kernel fails" if ins.words[0] == "call" else "a thread stops the kernel"
+        raise machine.fault(ins, what, int(machine.active(mask)[0]))
+
+    return step
+
+
+def _call(machine: Machine, ins: Instruction) -> Step:
+    """Execute a call of a function of the CUDA runtime. ``vprintf`` prints nothing, and its result is 0."""
+    name = getattr(ins.operands[0], "name", "")
+    if name not in ("__assertfail", "vprintf"):
+        raise not_modelled(ins, "of all functions, only __assertfail and vprintf can be called")
+    return _stop(machine, ins) if name == "__assertfail" else _nothing(machine, ins)
+
+
 WARPS: dict[str, Builder] = {
+    **dict.fromkeys(("trap", "brkpt"), _stop),
+    "call": _call,
+    "match": _match,
     "shfl": _shuffle,
     "vote": _vote,
     "elect": _elect,

@@ -1,26 +1,41 @@
-"""Single PTX instructions give the bits of an H200, for special and random operands."""
+"""Single PTX instructions, and random kernels whose threads diverge, give the bits of an H200."""
 
+import importlib
 from pathlib import Path
 
 import numpy as np
+import pytest
 from sptc.benchmarks.kernel_opcodes import THREADS, operands, programs
 from sptc.kernels.launch import run_kernel
 
-RECORD = Path(__file__).with_name("opcodes-h200.npz")
+OPCODES, RANDOM = (Path(__file__).with_name(f"{name}-h200.npz") for name in ("opcodes", "random"))
 
 
 def test_single_instructions_give_the_bits_of_an_h200() -> None:
     source, target = operands(), np.zeros((THREADS, 2), np.uint32)
     wrong = []
-    with np.load(RECORD) as record:
+    with np.load(OPCODES) as record:
         kernels = dict(programs())
         assert {*record.files} == {*kernels}
         for name, ptx in kernels.items():
-            result = run_kernel(ptx, THREADS // 128, 128, [source, target], check=False).after(target)
-            if (differs := (result != record[name]).any(1)).any():
+            result, expected = run_kernel(ptx, THREADS // 128, 128, [source, target]).after(target), record[name]
+            if (differs := (result != expected).any(1)).any():
                 first = int(differs.argmax())
                 words = " ".join(f"{word:#x}" for word in source[first])
-                wrong.append(
-                    f"{name}: {differs.sum()} differ; {words} gives {result[first]}, not {record[name][first]}"
-                )
+                wrong.append(f"{name}: {differs.sum()} differ; {words} gives {result[first]}, not {expected[first]}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(None, marks=pytest.mark.regression)])
+def test_random_kernels(count: int | None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    random_kernels, wrong = importlib.import_module("random_kernels"), []
+    with np.load(RANDOM) as record:
+        expected = dict(zip(record["seeds"].tolist(), record["digests"].tolist(), strict=True))
+    for seed in rng.permutation([*expected])[:count].tolist():
+        ptx, arrays = random_kernels.program(seed), random_kernels.buffers(seed)
+        run = run_kernel(ptx, random_kernels.GRID, random_kernels.BLOCK, [*arrays.values()])
+        results = {name: run.after(array) for name, array in arrays.items()}
+        if random_kernels.digest(ptx, results) != expected[seed]:
+            wrong.append(seed)
+    assert not wrong, f"random_kernels.program gives other results than an H200 for the seeds {wrong}"
