@@ -32,7 +32,7 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("file", type=Path, metavar="FILE", help=".npy, .npz, .safetensors or .pt file")
     parser.add_argument("other", type=Path, metavar="OTHER", help="second file")
-    add(parser, "tensor", help="name of the only tensor of FILE to compare (default: all)")
+    add(parser, "tensor", help="compare only the tensor of this name (default: all)")
     parser.add_argument(
         "--other-tensor", metavar="NAME", help="name of the tensor in OTHER (default: its name in FILE)"
     )

@@ -22,7 +22,7 @@ from .tcgen05_streams import TCGEN05  # tcgen05_streams.py imports tcgen05.py, s
 from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .warpgroup import WGMMA  # warpgroup.py imports wgmma.py, so WGMMA has the properties of both modules
+from .warpgroup import WGMMA  # WGMMA contains the formal properties of wgmma.py and warpgroup.py
 
 __all__ = ["PROPERTIES", "chosen"]
 

@@ -73,7 +73,7 @@ def claim_fetch_of_a(h: Harness, parts: Any, arrays: int) -> None:
 
 
 def claim_fetch_of_b(h: Harness, fetch: Any, count: Value) -> None:
-    """Claim that fetch counters agree with `count`, the number of panels (eight columns) of B requested, not taken."""
+    """Assert that fetch counters agree with `count`, the panels (eight columns) of B requested and not yet taken."""
     begun, complete, delivered = (fetch.signal(name) for name in ("begun", "complete", "delivered"))
     is_begun, completes = fetch.signal("segment_b") != 0, fetch.signal("completes")
     h.claim("begun_panels", ((begun - delivered)[:2] == count + is_begun) & (count + is_begun <= 2))

@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 WORD = 32
-#: Width in bits of the index of a register among the registers of one operand in all tensor cores.
+#: Bits of a number that identifies a register of one operand among the registers of all tensor cores.
 PLACE_BITS = 10
 #: Number of 16-byte segments in a row of A.
 SEGMENTS = 2

@@ -123,7 +123,7 @@ class Diagnosis:
 class Identification:
     """Result of a search for a product's way of summation."""
 
-    exact: bool  #: Whether a way of summation gives every bit of the result
+    exact: bool  #: Whether the search found a way of summation that reproduces the result bit for bit
     way: Way | None  #: The first way of summation that was found to give every bit
     #: Number of outputs that were compared with the results of `way`, or of `nearest` if no way of summation is exact.
     compared: int

@@ -104,7 +104,7 @@ def grouped_way(way: Way, groups: GroupScales | None) -> Way:
 
 
 def check_groups(way: Way, groups: GroupScales | None, instructions: int) -> None:
-    """Check that a way of summation defines the use of group scales, and ends an instruction chain with each group.
+    """Check that a way of summation states where group scales apply, and sums each group in its own instructions.
 
     Raise an `OperandError` if group scales or their arithmetic are missing, the sums are integers, or a chain is in
     several groups.

@@ -15,7 +15,7 @@ from .float_arithmetic import approximate_step, float_step
 from .machine import Builder, Machine, Mask, Step, not_modelled
 from .memory import GLOBAL_BASE, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, UNSIGNED
 from .operation import Function, operation, source_count
-from .program import Instruction, Pair, Sink, Vector, size_of
+from .program import Instruction, Vector, pair_of, size_of
 
 __all__ = ["ARITHMETIC"]
 
@@ -36,9 +36,10 @@ _INTEGER: dict[str, Function] = {
     "sad": lambda a, b, c: np.where(a > b, a - b, b - a) + c,
 }
 #: Qualifiers that integer instructions may have.
-_KNOWN = {"lo", "hi", "wide", "rn", "ftz", "uni", "cc", "shiftamt"}
-#: Instructions that read the carry flag of the thread.
+_KNOWN = {"lo", "hi", "wide", "rn", "ftz", "uni"}
+#: Instructions that read the carry flag of the thread, and instructions that can write it (qualifier ``.cc``).
 _CARRIED = ("addc", "subc", "madc")
+_CARRYING = ("add", "sub", "mad", *_CARRIED)
 
 
 def _integer(machine: Machine, ins: Instruction) -> Step:
@@ -46,7 +47,8 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
     type_ = qualifiers[-1]
     if type_ in _FLOATS:
         return float_step(machine, ins)
-    if unknown := [word for word in qualifiers[:-1] if word not in _KNOWN]:
+    known = _KNOWN | {*(["cc"] if name in _CARRYING else []), *(["shiftamt"] if name == "bfind" else [])}
+    if unknown := [word for word in qualifiers[:-1] if word not in known]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     if name in _CARRIED or "cc" in qualifiers:
         return _with_carry(machine, ins, type_)
@@ -81,7 +83,7 @@ def _with_carry(machine: Machine, ins: Instruction, type_: str) -> Step:
     carry = machine.unit("carry", lambda machine: np.zeros(machine.count, np.bool_))
     write, *reads = machine.writer(ins.operands[0], bits), *(machine.reader(item, type_) for item in ins.operands[1:])
     product = integers.high_product if "hi" in ins.words else operator.mul
-    if len(reads) != (3 if name.startswith("mad") else 2):
+    if len(reads) != (3 if name.startswith("mad") else 2) or type_ not in ("u32", "s32", "u64", "s64"):
         raise not_modelled(ins)
 
     def step(mask: Mask) -> None:
@@ -123,6 +125,8 @@ def _mixed(machine: Machine, ins: Instruction) -> Step:
     types = {"t": words[-1], "b": "b32", "u": "u32", "p": "pred"}
     if words[0] == "prmt" and len(words) > 2:
         raise not_modelled(ins, "byte permutations with a mode are not supported")
+    if words[0] == "copysign" and words[1:] not in (["f32"], ["f64"]):
+        raise not_modelled(ins)
     shift = words[0] == "shf"
     function, letters = (integers.funnel("l" in words, "clamp" in words), "bbu") if shift else _FORMS[words[0]]
     return operation(machine, ins, function, [types[letter] for letter in letters], "b32" if shift else words[-1])
@@ -200,7 +204,7 @@ def _compare(machine: Machine, ins: Instruction) -> Step:
     destination, first, second, *third = ins.operands
     read_a, read_b = machine.reader(first, type_), machine.reader(second, type_)
     read_c = machine.reader(third[0], "pred") if combine else None
-    pair = destination if isinstance(destination, Pair) else Pair(destination, Sink())
+    pair = pair_of(destination)
     write, write_other = machine.writer(pair.first, "pred"), machine.writer(pair.second, "pred")
 
     def step(mask: Mask) -> None:

@@ -42,7 +42,7 @@ class CtaBarriers:
 
     def step(self, ins: Instruction) -> WaitStep:
         """Return a function that executes a barrier instruction and returns the threads that continue."""
-        words, (*operands,) = ins.words, ins.operands
+        words, operands = ins.words, list(ins.operands)
         if "cluster" in words:
             if "arrive" not in words:
                 return self._cluster_wait
@@ -116,7 +116,8 @@ class CtaBarriers:
             if self.machine.checker:
                 numbers = np.flatnonzero(released) + threads.start
                 self.machine.checker.wait([("bar", cta, number)] * len(numbers), numbers)
-            self._reduce(np.flatnonzero(released) + threads.start)
+            if self.reductions:
+                self._reduce(np.flatnonzero(released) + threads.start)
             of_cta &= ~released
         return None
 

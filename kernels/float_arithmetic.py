@@ -84,9 +84,9 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     type_ = qualifiers[-1]
     if name in _APPROXIMATE and ("approx" in qualifiers or "full" in qualifiers):
         return approximate_step(machine, ins)
-    mode = next((word for word in qualifiers if word in ("rz", "rm", "rp")), None)
-    directed = mode and type_ == "f32" and name in ("add", "sub", "mul", "fma", "mad")
-    if unknown := [word for word in qualifiers[:-1] if word not in ("rn", "ftz", "NaN", "sat", directed and mode)]:
+    directed = ("rz", "rm", "rp") if type_ == "f32" and name in ("add", "sub", "mul", "fma", "mad") else ()
+    mode = next((word for word in qualifiers if word in directed), None)
+    if unknown := [word for word in qualifiers[:-1] if word not in ("rn", "ftz", "NaN", "sat", mode)]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     allowed = {"ftz": True, "sat": name in ("add", "sub", "mul", "fma", "mad")}
     for word, is_allowed in allowed.items():
@@ -103,7 +103,7 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     if (name, type_) == ("fma", "f64"):
         raise not_modelled(ins)
     compute = _minimum(name == "min", "NaN" in qualifiers) if name in ("min", "max") else _FUNCTIONS[name]
-    if directed and mode:
+    if mode:
         compute = _directed(name, mode)
     function = _keeping_nan(name, compute) if type_ == "f64" else canonical_function(compute, ftz="ftz" in qualifiers)
     inner = (lambda *values: clamped(function(*values))) if "sat" in qualifiers else function

@@ -9,7 +9,8 @@ from functools import cached_property, lru_cache
 from ..errors import Error, KernelError, MetadataError
 
 __all__ = ["Address", "Immediate", "Instruction", "Kernel", "Negated", "Operand", "Pair", "Parameter", "Register",
-           "Sink", "Special", "Symbol", "Vector", "at_line", "items_of", "register_names", "size_of"]  # fmt: skip
+           "Sink", "Special", "Symbol", "Vector", "at_line", "items_of", "pair_of", "register_names",
+           "size_of"]  # fmt: skip
 
 
 @lru_cache(maxsize=64)
@@ -90,6 +91,11 @@ class Address:
 
 
 Operand = Register | Immediate | Special | Symbol | Sink | Negated | Pair | Vector | Address
+
+
+def pair_of(operand: Operand) -> Pair:
+    """Return a pair of destination operands. The second is ``_`` if the operand is not a pair."""
+    return operand if isinstance(operand, Pair) else Pair(operand, Sink())
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:

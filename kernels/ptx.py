@@ -350,7 +350,10 @@ class _Body:
                     self.names[-1][each] = register
                     self.kernel.registers[register.name] = declared[1]
         elif word == "param":
-            self.kernel.call_parameters.add(re.findall(r"[%$\w]+", statement.partition("[")[0])[-1])
+            declared = _STORED.search(statement)
+            if not declared:
+                raise KernelError(f"'{statement[:60]}' is not a declaration")
+            self.kernel.call_parameters.add(declared["name"])
         elif word in ("shared", "local"):
             self.declare(word, statement)
             _check_size(word, self.ends[word])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .integers import COMBINATIONS
 from .machine import LANE_BITS, WARP, Builder, Machine, Mask, Reader, Step, not_modelled
-from .program import Instruction, Pair, Sink
+from .program import Instruction, Pair, Sink, pair_of
 from .values import numpy_type
 
 __all__ = ["WARPS"]
@@ -22,7 +22,7 @@ def _shuffle(machine: Machine, ins: Instruction) -> Step:
     if words[1] != "sync" or words[2] not in ("up", "down", "bfly", "idx"):
         raise not_modelled(ins)
     destination, value, position, control = ins.operands[:4]
-    pair = destination if isinstance(destination, Pair) else Pair(destination, Sink())
+    pair = pair_of(destination)
     write, write_valid = machine.writer(pair.first, "b32"), machine.writer(pair.second, "pred")
     read, read_position, read_control = (machine.reader(operand, "u32") for operand in (value, position, control))
     lane = machine.thread_numbers % WARP
@@ -83,8 +83,9 @@ def _vote(machine: Machine, ins: Instruction) -> Step:
 def _match(machine: Machine, ins: Instruction) -> Step:
     """Execute ``match.sync``: find the threads of a member mask with equal values (``any``), or test all (``all``)."""
     _, kind, _, type_ = ins.words
-    destination = ins.operands[0]
-    pair = destination if isinstance(destination, Pair) else Pair(destination, Sink())
+    if kind not in ("any", "all") or type_ not in ("b32", "b64"):
+        raise not_modelled(ins)
+    pair = pair_of(ins.operands[0])
     write, write_all = machine.writer(pair.first, "b32"), machine.writer(pair.second, "pred")
     read, read_members = machine.reader(ins.operands[1], type_), machine.reader(ins.operands[2], "u32")
 
@@ -159,6 +160,8 @@ def _policy(machine: Machine, ins: Instruction) -> Step:
 
 def _stop(machine: Machine, ins: Instruction) -> Step:
     """Execute ``trap``, ``brkpt`` and calls of ``__assertfail``: end the launch with an error."""
+    if ins.words not in (["trap"], ["brkpt"]) and ins.words[0] != "call":
+        raise not_modelled(ins)
 
     def step(mask: Mask) -> None:
         what = "an assertion of the kernel fails" if ins.words[0] == "call" else "a thread stops the kernel"

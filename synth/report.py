@@ -139,7 +139,7 @@ def _range(ends: tuple[float, float] | None) -> str:
 
 
 def scatter(measurement: Measurement, recipe: Recipe) -> list[str]:
-    """Return table cells: each figure's least and largest deviation in per cent from the median over port orders."""
+    """Return table cells: deviation in per cent of the least and largest value of all port orders from the median."""
     names = [*recipe.amounts, *(["longest"] if recipe.longest else [])]
     ends = [measurement.scatter.get(name) for name in names]
     return ["-" if end is None else f"{end[0]:+.1f} to {end[1]:+.1f} %" for end in ends]

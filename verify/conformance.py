@@ -317,8 +317,8 @@ def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
     text = read_text(path, "is neither .npz nor JSON nor hexadecimal words").strip()
     words = _listed(path, text) if text.startswith("[") else _hexadecimal(path, text.splitlines(), "line")
     if words.shape not in (shape, (int(np.prod(shape)),)):
-        raise FileError(f"{path} must hold {int(np.prod(shape))} words of shape {shape}, as D in the pack, "
-                        f"not {words.size} of shape {words.shape}")  # fmt: skip
+        raise FileError(f"{path} must hold {int(np.prod(shape))} words of shape {shape}, the shape of D in the "
+                        f"conformance pack, not {words.size} of shape {words.shape}")  # fmt: skip
     return words.reshape(shape)
 
 

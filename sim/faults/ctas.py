@@ -48,7 +48,7 @@ _ARRIVALS = 64
 
 
 class _Run(NamedTuple):
-    """Run of a test program or its first cycles; in each cycle, bit c of `pattern` offers CTA c its next command."""
+    """Run of a test program, or of its first cycles. In a cycle, bit c of `pattern` offers CTA c its next command."""
 
     program: CtaProgram
     pattern: NDArray[np.uint8]
