@@ -97,7 +97,7 @@ def _signed_term(group: ProductGroup, shift_amount: Value, place: int) -> Value:
 
 
 def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list[ProductGroup]) -> Value:
-    """Return 1 if parts of a sum of 16 are truncated alone: with ue4m3 scales, if a product's exponent exceeds C's."""
+    """Return 1 if sums of 16 products are truncated in parts: scales are ue4m3, and a product exponent exceeds C's."""
     c_exponent = stage.i.c_grid_exponent + c_excess_bits(config)
     pairs = zip(product_groups, stage.i.group_exponents, strict=True)
     larger = Cat(group.participates & (group.exponent + exponent > c_exponent) for group, exponent in pairs).any()
@@ -123,7 +123,7 @@ def _group_of(
 
 @ALIGNMENT.property("terms", kinds)
 def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
-    """The align stage truncates every product, every scaled sum and the accumulator toward zero at 2**(E - F).
+    """The align stage truncates all terms toward zero to multiples of 2**(E - F), F bits below the largest exponent E.
 
     F is the number of alignment bits. Products may have any value below four, and the largest exponent E may have any
     value that is not below the exponents of the products. Integers are not shifted. In steps whose products are summed
@@ -156,7 +156,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
 
 
 def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -> AlignStage:
-    """Return an align stage with free inputs: products below four, and any element format in `elements`."""
+    """Return an align stage whose inputs are free variables. Products are below four, and formats are in `elements`."""
     element = elements[0]
     stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
     i = stage.i

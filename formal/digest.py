@@ -75,7 +75,7 @@ class _Walk:
         return value
 
     def _number(self, net: Any) -> tuple[int, int] | str:
-        """Return the value of a constant net, or the numbers of the driving cell (or free bit) and its output bit."""
+        """Return the value of a constant net, or the numbers of the cell (or free bit) and output that drive it."""
         if net.is_const:
             return str(net.const)
         is_free = net.cell == 0

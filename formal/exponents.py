@@ -171,7 +171,7 @@ class _Stage:
 
 @ALIGNMENT.property("e_max", kinds)
 def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
-    """The multiply stage finds E: the lower limit e_zero, or the largest exponent of a nonzero product or accumulator.
+    """The multiply stage finds E: the maximum of e_zero and the exponents of all nonzero products and accumulators.
 
     None of these exponents is larger than E, and at least one of them equals E. The distances of E from the exponents
     of the accumulator and of the smallest normal number are right, and fit the widths of their signals. The exponent of

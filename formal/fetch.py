@@ -81,7 +81,7 @@ def _names(addresses: Any) -> Module:
 
 
 def with_names(fetch: OperandFetch) -> Any:
-    """Return an operand fetch with readable signals, in which a stand-in gives each 16-byte word its own address."""
+    """Replace the address generator of an operand fetch: each 16-byte word gets a unique address. Return the fetch."""
     replace_logic(opened(fetch).parts.addresses, _names)
     return fetch
 
@@ -108,7 +108,7 @@ class _MarkedMemory:
             h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(output)
 
     def places(self, request: data.View, segment: Value, row: int, word: int) -> tuple[Value, Value]:
-        """Return whether a word of a core matrix is the one memory word with bit 0 = 1: if K-major, and if MN-major."""
+        """Return two bits: whether the word with bit 0 = 1 is at this place in K-major order, and in MN-major order."""
         straight = (_name(request, segment, row) == self.address) & (self.word == word)
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
@@ -121,7 +121,7 @@ class _MarkedMemory:
 # Upper bound on the cycles needed to reach every cover condition: the time to fetch two panels (eight columns) of B.
 @FETCH.property("both", lambda _: [(False,), (True,)], cycles=2 * (CORE_MATRICES + 3))
 def _both(h: Harness, short: bool) -> None:
-    """A and B share a memory port. Panels (eight columns) of B arrive in order without loss, and A in core matrices.
+    """Panels (eight columns) of B arrive in order, without loss. A core matrix of A arrives one cycle after its read.
 
     A panel has eight rows of A or eight columns of B. Every word of a panel is the word that the request and the
     position in the panel select, for K-major and for MN-major operands. If B is requested and a buffer has room, B is

@@ -31,7 +31,7 @@ _REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
 _SEGMENT = 16
 _CHUNKS = 16
 _LEGAL = 0b0100
-#: Type of recorded results: what the dot-product units returned, one value for each output, and overflow flags.
+#: Type of the recorded outputs of the dot-product units: a list of results, and a list of overflow flags.
 _Returned = tuple[list[Signal], list[Signal]]
 
 
@@ -88,7 +88,7 @@ def _column_of_b(b: Any, column: int, segment: int) -> Value:
 
 
 def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> list[Value]:
-    """Return the metadata nibbles of a row of A from the registers in which the figures of PTX show them.
+    """Return the metadata nibbles of a row of A, read from the registers that the figures of the PTX ISA specify.
 
     With 16-bit elements, the thread that the sparsity selector picks, or the pair of threads if K is long, holds 16
     bits of row g and 16 bits of row g + 8. With smaller elements a thread holds 32 bits of one row, and the threads of
@@ -167,7 +167,7 @@ class IssuedInstruction:
         return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
 
     def same_scales(self, scales: Value, operand: str, index: int) -> Value:
-        """Return 1 if the block scales are right (for ``scale_vec::1X``, the first), or PTX forbids the byte id."""
+        """Return 1 if all block scales (one with ``scale_vec::1X``) are right, or PTX forbids the byte id."""
         size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
         expected = self.scales(operand, index)
         allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
@@ -176,7 +176,7 @@ class IssuedInstruction:
     def same_accumulator(
         self, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], step: Value
     ) -> Value:
-        """Return 1 if an output gets the right accumulator: C in the first step along K, then the first result."""
+        """Return 1 if an output gets the right accumulator: C in step 0 along K, and the result of step 0 in step 1."""
         config, (words, overflows) = self.config, returned
         row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
         output, number = within[0] * config.columns + within[1], row * COLUMNS + column
@@ -187,7 +187,7 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Yield each operand of an instruction in registers, and the configuration in which the operand's proof is run.
+    """Yield each operand that an instruction reads from registers, with the configuration in which its proof is run.
 
     Only the proof of field `c` follows results, so the configurations of all other fields have no pipeline registers.
     """

@@ -45,7 +45,7 @@ class UndecidedError(Exception):
 
 @dataclass(frozen=True)
 class Trace:
-    """One run of a design, which reaches a cover or breaks a claim."""
+    """A sequence of cycles in which a design reaches a cover or breaks a claim."""
 
     widths: dict[str, int]  #: Widths of the wires in bits; the keys are wire names
     steps: list[dict[str, int]]  #: For each cycle, the values of the wires; the keys are wire names

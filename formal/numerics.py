@@ -110,7 +110,7 @@ def groups(config: CoreConfig) -> int:
 
 
 def parts(config: CoreConfig) -> int:
-    """Return in how many parts a datapath can truncate a sum of 16 scaled products; 1 if it truncates whole sums."""
+    """Return into how many parts a datapath can split a sum of 16 scaled products to truncate each part on its own."""
     return BLOCK_GROUP // config.group
 
 

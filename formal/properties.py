@@ -17,7 +17,7 @@ class Engine(Enum):
     """Engine that decides whether a property is true."""
 
     SOLVER = "Bitwuzla"  #: SMT solver, for harnesses without registers
-    EXHAUSTIVE = "exhaustion"  #: evaluation for every assignment of the inputs
+    EXHAUSTIVE = "exhaustion"  #: evaluation of the harness for every assignment of its inputs
     REACHABILITY = "ABC pdr"  #: property-directed reachability, for harnesses with registers
 
 
@@ -73,7 +73,7 @@ class Case:
 
     @property
     def described(self) -> str:
-        """Parameters of the proof case as text. `4x4x32 B` is an array: rows, columns, bytes of A per row."""
+        """Parameters of the proof case as text. `4x4x32 B`: a 4 x 4 array whose units take 32 bytes of A per cycle."""
         return " ".join(map(_word, self.parameters)) or "-"
 
     @property

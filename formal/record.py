@@ -25,7 +25,7 @@ _RECORDED = "record"
 
 @dataclass(frozen=True)
 class Proof:
-    """Entry of the record for one proved problem."""
+    """Entry of the record of proofs. It names a property, its parameters, and the engine that proved it."""
 
     property: str
     case: str  #: Parameters of the proof case as text

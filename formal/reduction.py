@@ -68,7 +68,7 @@ class _SeenRows(CarrySaveTree):
 
 
 class _AnyRows(CarrySaveTree):
-    """A carry-save tree with abstract adders. One output word of an adder is free, and the other completes the sum.
+    """A carry-save tree with abstract adders. One output word of an adder is free, and the other makes the sum correct.
 
     In each adder the free variable `constant` replaces a constant input word, so that every addend is a variable.
     `constants` contains the values of the replaced words.
@@ -106,7 +106,7 @@ def _step_terms(config: CoreConfig) -> list[int]:
 
 
 def _term_bits(config: CoreConfig, slot: int) -> int:
-    """Return the width, from bit 0 of the sum to the sign, of a multiplier's product before the alignment shift."""
+    """Return the width in bits of a multiplier's product before the alignment shift, counted from bit 0 of the sum."""
     return product_place(config, slot) + product_bits(config, slot)
 
 

@@ -1,4 +1,4 @@
-"""Claims about a ring buffer, which make other claims about a component with a ring buffer inductive."""
+"""Claims about a ring buffer. They make other claims about a component that contains the buffer inductive."""
 
 from collections.abc import Callable
 from functools import reduce

@@ -67,7 +67,7 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
 
 
 def assume_possible_width(h: Harness, config: CoreConfig, wide: Value) -> None:
-    """Assume that no element has a width (8 or 16 bits) that no format of the configuration has."""
+    """Assume that each element has a width (8 or 16 bits) that at least one format of the configuration has."""
     widths = {element.wide for element in config.elements}
     if len(widths) == 1:
         h.assume(wide == widths.pop())

@@ -83,7 +83,7 @@ class SlotModel:
         return slots.bit_select(~self.slot, 1)
 
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
-        """Model for which of two instructions an operand is requested; claim that the hardware's port `turn` agrees.
+        """Build a model of the slot whose operand is requested. Claim that the hardware's port `turn` shows this slot.
 
         `end` is 1 in the cycle of the last request for a slot. The next requests are for the other slot. Return the
         slot for which the operand is requested, and a mask of the slots whose requests are not complete.
@@ -120,7 +120,7 @@ def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) 
 
 @dataclass(frozen=True)
 class OwnPanels:
-    """Panels (eight columns of D) that a stream transfers: all panels, or every second one of B in a pair of CTAs."""
+    """Panels (eight columns) of an instruction that a stream transfers: all, or every second one (B of a CTA pair)."""
 
     total: Callable[[Any], Value]  #: Number of panels (eight columns) of an instruction that the stream transfers
     #: Function that returns how many of the first n panels (eight columns each) of an instruction the stream transfers.
@@ -141,7 +141,7 @@ def claim_stream(
     own: OwnPanels = ALL_PANELS,
     number: Callable[[Any, Value], Value] = lambda _, place: place[:5],
 ) -> tuple[Any, Value]:
-    """Claim that a stream requests panels (eight columns of D) in order, and that queued panels are multiplied next.
+    """Claim that a stream requests panels (eight columns) in order, and that its queue holds the next ones to multiply.
 
     `turn` and `requests` are the ports of the operand. `number` returns the number of a panel, given an instruction and
     the position of the panel in the order of multiplication. Return the instruction for which a panel is requested, and
@@ -156,7 +156,7 @@ def claim_stream(
         h.m.d.sync += place.eq(Mux(end, 0, place + 1))
     h.claim(f"requests_of_{name}", requests.valid == left.any())
 
-    # The queue contains requested panels (eight columns): the current instruction's next, then the other's first ones.
+    # The queue has the next panels (eight columns) of the current instruction, then the first of the other instruction.
     current, other, count = model.current, model.other, queue.count
     widths = {"used": 6, "rest": 6, "all": 7}
     used, rest, of_both = (Signal(bits, name=f"{word}_of_{name}") for word, bits in widths.items())

@@ -32,7 +32,7 @@ def claim_slots_in_turn(h: Harness, slots: Any) -> None:
 
 
 def claim_requests_in_turn(h: Harness, name: str, slots: Any, slot: Value, left: Value) -> None:
-    """Claim that an operand is requested for the instruction slots in turn. `left` masks slots that need requests."""
+    """Claim that an operand is requested for the two slots in turn. `left` is a mask of slots with requests to come."""
     current_left, other_left = _bit(left, slots.slot), _bit(left, ~slots.slot)
     h.claim(f"{name}_left", Mux(current_left, left == slots.occupied, ~(left & ~slots.occupied).any()))
     h.claim(f"{name}_in_order", slot == Mux(current_left, slots.slot, Mux(other_left, ~slots.slot, slots.next_slot)))
@@ -49,7 +49,7 @@ def claim_turns(h: Harness, slots: Any, *names: str) -> None:
 
 
 def arrives_in_turn(slot: Value, left: Value, tag: Value, number: Value, read: Value, last: int) -> Value:
-    """Return 1 if core matrix `number` for instruction slot `tag` was read last. `read` counts reads for `slot`."""
+    """Return 1 if the last read was of core matrix `number` for slot `tag`. `read` counts reads for `slot`."""
     in_progress = (slot == tag) & _bit(left, tag)
     return Mux(in_progress, number + 1 == read, (number == last) & ~_bit(left, tag))
 
@@ -73,7 +73,7 @@ def claim_fetch_of_a(h: Harness, parts: Any, arrays: int) -> None:
 
 
 def claim_fetch_of_b(h: Harness, fetch: Any, count: Value) -> None:
-    """Assert that fetch counters agree with `count`, the panels (eight columns) of B requested and not yet taken."""
+    """Claim that fetch counters agree with `count`: how many requested panels (eight columns) of B are not taken."""
     begun, complete, delivered = (fetch.signal(name) for name in ("begun", "complete", "delivered"))
     is_begun, completes = fetch.signal("segment_b") != 0, fetch.signal("completes")
     h.claim("begun_panels", ((begun - delivered)[:2] == count + is_begun) & (count + is_begun <= 2))

@@ -1,4 +1,4 @@
-"""Proof that a dot-product unit at full width is the sequence of its stages, for any function of each stage.
+"""Proof that full-width dot-product units pass data correctly from stage to stage, whatever each stage computes.
 
 Each stage is proved separately. The harness marks any one step, and claims that each stage receives the data of this
 step in the right cycle. Stand-ins replace the stages: if a stand-in receives the data of the marked step, it outputs a

@@ -45,14 +45,14 @@ __all__ = [
 ]
 
 WORD = 32
-#: Bits of a number that identifies a register of one operand among the registers of all tensor cores.
+#: Width in bits of a register number. The numbers count the registers of one operand in all tensor cores.
 PLACE_BITS = 10
 #: Number of 16-byte segments in a row of A.
 SEGMENTS = 2
 #: Maximum number of panels (eight columns) that are fetched ahead of their multiplication, and maximum number of
 #: multiplications that are inside the stand-in for an array of dot-product units.
 DEPTH = 2
-#: Queue entry for a panel (eight columns) fetched ahead: a bit that tells its instruction from others, panel number.
+#: Queue entry for a panel (eight columns) fetched ahead: a bit that tells instructions apart, and the panel number.
 _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
 #: Fields of a request that determine which columns of tensor memory are read.
@@ -69,17 +69,17 @@ ALL_COLUMNS = sum(COLUMNS_OF.values())
 
 
 def label(mark: Value, place: int) -> Value:
-    """Return a test word of an operand: a bit that tells instructions apart, and `place`, the word's register index."""
+    """Return a test word. Bit 0 tells instructions apart. The bits above are `place`, the number of a register."""
     return Cat(mark, Const(place, PLACE_BITS), Const(0, WORD - 1 - PLACE_BITS))
 
 
 def place_of_a(array: int, lane: int, register: int) -> int:
-    """Return the index of a register of A among the A registers of all tensor cores."""
+    """Return the number of a register of A. The numbers count the registers of A in all tensor cores."""
     return (array * LANES + lane) * REGISTERS + register
 
 
 def label_of_b(mark: Value, panel: Value, column: int, word: int) -> Value:
-    """Return a test word of B: a bit that tells instructions apart, number of the column of B, word in the column."""
+    """Return a test word of B. Bit 0 tells instructions apart. The other bits are the numbers of column and word."""
     return Cat(mark, panel, Const(column, 3), Const(word, 4))
 
 
@@ -103,7 +103,7 @@ def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bit
 
 
 def descriptor(mark: Value, which: int) -> Value:
-    """Return a test descriptor: one bit is 1 for A and 0 for B; others are `mark`, which tells instructions apart."""
+    """Return a test descriptor. One bit is 1 for A and 0 for B. All others are `mark`: it tells instructions apart."""
     layout = panel_request_layout()["descriptor"].shape
     bits = [mark] * layout.size
     bits[layout["reserved0"].offset] = Const(which, 1)
@@ -148,7 +148,7 @@ class Queue:
 
 
 class FetchStandIn:
-    """Stand-in for the operand fetch from shared memory. It reads at any time, and stores up to 2 x 8 columns of B."""
+    """Stand-in for the operand fetch from shared memory. It may read in any cycle, and stores up to 16 columns of B."""
 
     def __init__(self, h: Harness, a_panels: int) -> None:
         self.a_panels = a_panels
@@ -208,10 +208,10 @@ class ColumnReaderStandIn:
         self._accept = h.free("may_accept_request")
         #: Whether a tensor-memory column arrives, and whether a request is complete (no column is still to arrive).
         self.arriving, self.complete = Signal(name="column_arriving"), Signal(name="columns_complete")
-        #: Number of the tensor-memory column that arrives; instruction slot (`tag`) and test bit of its instruction.
+        #: The tensor-memory column that arrives: its number, and the slot (`tag`) and test bit of its instruction.
         self.place = Signal(range(ALL_COLUMNS), reset_less=True, name="column_place")
         self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
-        self.done = Signal(ALL_COLUMNS, name="columns_done")  #: Mask of tensor-memory columns read for a request
+        self.done = Signal(ALL_COLUMNS, name="columns_done")  #: Mask of tensor-memory columns that the request has read
         self.accepted = Signal(name="columns_accepted")  #: Whether a read request is accepted in this cycle
 
     def build(self, reader: TensorOperands) -> Module:
@@ -257,7 +257,7 @@ def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value,
 
 
 def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Value:
-    """Return a test word of tensor memory: a bit that tells instructions apart, column number, lane number."""
+    """Return a test word of tensor memory. Bit 0 tells instructions apart. The others are the column and lane."""
     return Cat(mark, Const(FIRST_OF[operand] + number, range(ALL_COLUMNS)), Const(lane, 7))
 
 
@@ -291,5 +291,5 @@ class AccumulatorsStandIn:
 
 
 def accumulator_word(mark: Value, panel: Value, place: int) -> Value:
-    """Return a test word of C: a bit that tells instructions apart, number of eight columns of D, register index."""
+    """Return a test word of C. Bit 0 tells instructions apart. The other bits are the numbers of panel and register."""
     return Cat(mark, panel, Const(place, PLACE_BITS))

@@ -83,7 +83,7 @@ class Flow:
             m.d.sync += self.passed.eq(1)
 
     def claim(self, h: Harness, token: Value, payload: Value, reset: Value) -> None:
-        """Claim order and protocol of an output stream. `token` is 1 for the result of the marked input."""
+        """Claim that an output stream keeps order and protocol. `token` is 1 for the result of the marked input."""
         h.claim("nothing_from_nothing", ~self.o_valid | (self.inside != 0))
         h.claim("holds_no_more", self.inside <= self.most)
         h.claim("order", ~self.o_valid | (token == self.awaited))
@@ -156,7 +156,7 @@ SMALL_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 
 
 def _core_cycles(config: CoreConfig) -> int:
-    """Return an upper bound on the cycles needed to reach every cover condition: a pipeline fills, waits and drains."""
+    """Return the time in which a pipeline fills, waits and drains: an upper bound on the cycles to reach all covers."""
     return 2 * config.latency + 6
 
 
@@ -241,7 +241,7 @@ def _alike(
 
 
 def _warp_cycles(config: CoreConfig) -> int:
-    """Return an upper bound on the cycles needed to reach every cover condition: a warp executes two instructions."""
+    """Return the time in which a warp executes two instructions: an upper bound on the cycles to reach all covers."""
     blocks, steps = _blocks_and_steps(config)
     return 2 * blocks * steps + 3 * config.latency + 8
 
@@ -251,12 +251,12 @@ def _blocks_and_steps(config: CoreConfig) -> tuple[int, int]:
 
 
 def few_blocks(config: CoreConfig) -> CoreConfig:
-    """Return a configuration that computes the 16 x 8 outputs in at most 8 parts: proofs need small counters."""
+    """Return the configuration, with a 4 x 4 array if its own array needs more than 8 cycles for 16 x 8 outputs."""
     return config if config.warp_blocks <= _FEW_BLOCKS else replace(config, rows=4, columns=4)
 
 
 def _warps(config: CoreConfig) -> list[Parameters]:
-    """Return a configuration's array of dot-product units as the only parameter set, or none if unfit for a warp."""
+    """Return one parameter set with the array of dot-product units, or no set if it cannot execute ``mma``."""
     return [(few_blocks(bare(config)),)] * config.serves_warp
 
 

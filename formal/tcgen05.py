@@ -243,7 +243,7 @@ def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, colum
 
 
 def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_other_cta: tuple[Value, Value]) -> None:
-    """Claim that dot-product arrays get the right operands. `of_other_cta`: bits of the other CTA's test words of B."""
+    """Claim that each array gets the right operands. `of_other_cta`: mark and panel number of the other CTA's B."""
     current, panel = model.current, model.panel
     number, mark = _number_of_d(current, panel), current.mark
     is_own = ~current.pair | (panel[0] == current.odd)

@@ -17,7 +17,7 @@ TENSOR_OPERANDS = Topic("tensor_operands")
 # columns, and of the start of the next instruction.
 @TENSOR_OPERANDS.property("columns", once, cycles=26)
 def _columns(h: Harness) -> None:
-    """Every instruction reads all its columns of tensor memory once, in order, without gaps, for the right operand.
+    """Every instruction reads its tensor-memory columns once, in order, without gaps, each for the right operand.
 
     Metadata of elements of 16 bits or more is in one column, which the sparsity selector chooses; metadata of smaller
     elements is in two columns. Block scales of A are in four columns, block scales of B in one column for each 32

@@ -48,7 +48,7 @@ def _add(h: Harness, name: str, count: int, array: type[Echo]) -> Warpgroup:
 
 
 def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *others: Any) -> None:
-    """Offer multiplications with `panels` x 8 columns to an input, in any cycles. `others` assign further fields."""
+    """Offer multiplications with N = 8 * `panels` at an input, in any cycles. `others` are further assignments."""
     payload, fields = source.payload, decided(h, name, source, _FIELDS, reset)
     h.m.d.comb += [
         payload.operation.eq(Operation.MULTIPLY),

@@ -88,7 +88,7 @@ def forms_of(instruction: Instruction, arch: str, opcode: Opcode | None = None) 
 
 
 def sources(form: Form) -> tuple[Source, ...]:
-    """Return the files of GPU results for a :class:`Form`, strongest evidence first; none if ``MODELLED``."""
+    """Return the files of GPU results for a :class:`Form`, strongest evidence first. Level ``MODELLED`` has none."""
     return _sources().get(form, ())
 
 

@@ -134,7 +134,7 @@ def descriptor_fields(opcode: Opcode) -> dict[str, tuple[int, int]]:
 
 
 def m_unit(opcode: Opcode) -> int:
-    """Return the number of rows of D for each unit of the descriptor's M field: 128 with block scales, else 16."""
+    """Return the unit of the M field in an instruction descriptor: 128 rows of D with block scales, else 16 rows."""
     return 128 if KINDS[opcode.kind].scales else 16
 
 

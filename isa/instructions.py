@@ -102,7 +102,7 @@ class Instruction:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of stored A per metadata nibble: twice 16 bits or twice 8 bits, or 0 for a dense instruction."""
+        """Bytes of stored A per metadata nibble: 4 for elements of 16 or 32 bits, else 2; 0 for a dense instruction."""
         return self.granularity.stored * self.container_bits // 8 if self.granularity else 0
 
     @property
@@ -148,7 +148,7 @@ class Instruction:
 #: For each category of which an instruction has at most one qualifier, the pattern of its qualifiers.
 _ONCE = {"sparse": "sp(::ordered_metadata)?", "shape": r"m\d+n\d+k\d+", "kind": "kind::.*",
          "scale_size": "scale_vec::.*"}  # fmt: skip
-#: Qualifiers of dense PTX instructions that are not modelled.
+#: Qualifiers that the model does not support, although PTX has dense instructions with them.
 _NOT_MODELLED = ("f64", "b1", "m8n8k4")
 _QUALIFIERS = {
     "mma": ("sp", "sp::ordered_metadata", "sync", "aligned", "row", "col", "kind::…", "block_scale", "scale_vec::…",

@@ -50,7 +50,7 @@ class ProductTiming:
     cycles: int  #: Cycles of the whole kernel
     waves: int  #: Number of tiles that each SM computes one after another
     #: Cycles in which tiles are multiplied, and cycles in which results are written. The remaining cycles of the kernel
-    #: are the same for every product.
+    #: are the same for all matrix products.
     multiplying: int
     storing: int
     bound_by: str  #: Resource that limits the rate: ``"tensor core"`` or ``"shared memory"``
@@ -64,7 +64,7 @@ def dense_twin(instruction: Instruction) -> Instruction:
 def product_timing(
     instruction: Instruction, shape: tuple[int, int, int], tile: Tile | None = None, result_bytes: int | None = None
 ) -> ProductTiming:
-    """Return the timing of a product by ``wgmma`` on sm_90. Raise an `InstructionError` for any other instruction.
+    """Return the timing of a matrix product by ``wgmma`` on sm_90. Raise an `InstructionError` for other instructions.
 
     `shape` is M, N and K of the product. `tile` is 128 x 256 by default, as in cuSPARSELt. The tile determines N of the
     executed ``wgmma``; N of `instruction` is ignored. `result_bytes` is the size of an element of D in memory, by

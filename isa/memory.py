@@ -108,7 +108,7 @@ class SharedDescriptor:
     start: int
     leading_offset: int
     stride_offset: int
-    #: Number, modulo 8, of the 128-byte row at which the swizzle pattern starts, or 0 for its natural boundary.
+    #: 0 if the swizzle pattern starts at a natural boundary, else the number of its first 128-byte row, modulo 8.
     base_offset: int
     swizzle: Swizzle  #: Swizzle mode: the permutation of 16-byte units
 

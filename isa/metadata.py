@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 UNITS_PER_CHUNK = 4
-#: Number of bits that a metadata index selects from elements of 16 or 32 bits. From narrower elements it selects 8.
+#: Width in bits of the unit that a metadata index selects if elements have 16 or 32 bits. Otherwise, it has 8 bits.
 _WIDE_UNIT_BITS = 16
 
 

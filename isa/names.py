@@ -151,7 +151,7 @@ def _fits(text: str, target: Target | None, family: str | None, product: bool) -
 
 
 def _rank(subject: Subject) -> tuple[bool, bool, int]:
-    """Return the sort key of a matching instruction: first supported by sm_90, then not plain ``.sp``, then short."""
+    """Return a sort key: instructions of sm_90 come first, then those other than plain ``.sp``, then short names."""
     i = subject.instruction
     return _PREFERRED not in i.architectures, i.sparse == "sp", subject.name.partition(" ")[0].count(".")
 

@@ -46,10 +46,10 @@ class Method(Enum):
 
     FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of `step` products and the accumulator
     GROUPED = "grouped"  #: truncated fused dot-product-add of groups of 16 products, each with its own scales
-    #: T-FDPA (truncated fused dot-product-add) of the even pairs of stored elements (bytes 0 and 1 of each register)
-    #: from zero; then T-FDPA of the odd pairs (bytes 2 and 3) with this sum as the accumulator; then IEEE addition of C
+    #: T-FDPA (truncated fused dot-product-add) sums the products of the even pairs of stored elements (bytes 0 and 1
+    #: of each register). A second T-FDPA adds the odd pairs (bytes 2 and 3). An IEEE addition then adds C.
     EMULATED = "emulated"
-    INTEGER = "integer"  #: exact sum of the products and C, then one clamp or wrap
+    INTEGER = "integer"  #: The products and C are summed exactly. The sum is then clamped or wrapped once.
 
 
 class Alignment(Enum):
@@ -171,9 +171,9 @@ class OpenRule:
         return replace(parameters, **{self.field: self.alternative})  # type: ignore[arg-type]
 
 
-#: Numerics parameters whose values are not known, until a recording of a Blackwell GPU determines them. The model uses
-#: the alternative value of a parameter only if argument `alternatives` of :func:`numerics` contains the key of the
-#: parameter in this table.
+#: Numerics parameters whose values only a recording of a Blackwell GPU can determine. The model uses the alternative
+#: value of a parameter only if argument `alternatives` of :func:`numerics` contains the key of the parameter in this
+#: table.
 OPEN_RULES = {
     "floor": OpenRule(
         name="no floor of the largest exponent",

@@ -74,7 +74,7 @@ class MatrixOperands:
     held: HeldOperands | TensorMemoryOperands | None = None
 
     def take(self, tiles: slice | NDArray[np.intp], rows: slice = slice(None)) -> "MatrixOperands":
-        """Return the operands of selected products of the batch, with selected rows of A, C, metadata and scales of A.
+        """Return the operands of some matrix products of the batch, with some rows of A, C, metadata and scales of A.
 
         The arrays are views if both selections are slices.
         """
@@ -88,7 +88,7 @@ class MatrixOperands:
         )
 
     def steps(self, instruction: Instruction) -> Iterator["MatrixOperands"]:
-        """Split a product along K: yield the operands of each instruction, all with the `c` of the product."""
+        """Split a matrix product along K: yield the operands of each instruction, with the C of the whole product."""
         if self.b.shape[1] == instruction.k:
             yield self
             return
@@ -122,7 +122,7 @@ class StepFlags:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """Results of a batch of products, the record that every back end returns."""
+    """Results of a batch of matrix products. Every back end returns this record."""
 
     #: Result codes in the format of the accumulator, uint16 or uint32, shape (batch, m, n).
     d: NDArray

@@ -48,7 +48,7 @@ class OperandPlacement:
     operand: str
     memory: Memory
     indices: tuple[str, str]  #: Names of the two coordinates of the matrix, such as row and k
-    #: For each element, its thread in the warp or warpgroup, its lane of tensor memory, or 0 if in shared memory.
+    #: For each element: its thread if it is in registers, its lane if it is in tensor memory, 0 if in shared memory.
     lanes: Index
     #: For each element, its register in the thread, its column of tensor memory, or its byte of shared memory.
     words: Index
@@ -286,7 +286,7 @@ def _of_tensor_map(
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:
-    """Return formulas for lane, column and low bit of block scales: `parts` parts of `lines` rows or columns each."""
+    """Return formulas for lane, column and low bit of the block scales of `parts` times `lines` rows or columns."""
     if parts == 1:
         return f"{index} % 32", f"{index}//32", "8*block"
     return f"{128 // parts}*({index}//{lines}) + {index} % 32", f"{index} % {lines}//32", "8*block"

@@ -52,7 +52,7 @@ class Layout:
     name: str  #: Name of the layout of D in PTX, ``A`` to ``G``
     rows: int  #: Number of rows of D in one CTA
     cta_group: int  #: Number of CTAs among which D is divided
-    #: Whether the parts of N are stacked along the lanes, so that 32 or 64 rows of D use all lanes.
+    #: Whether parts of N are in different lanes of tensor memory, so that 32 or 64 rows of D use all 128 lanes.
     folded: bool = False
 
     @property

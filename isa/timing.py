@@ -61,17 +61,17 @@ class RegisterCycles:
     the interval, which is longer than the tensor core needs. What the hardware does in these cycles is not known.
     """
 
-    dense: int = 13  #: Register-file cycles of a dense ``wgmma``
-    narrow: int = 16  #: Register-file cycles of a sparse ``wgmma`` with eight columns or with results of 16 bits
-    wide: int = 18  #: Register-file cycles of a sparse ``wgmma`` with more columns and with results of 32 bits
-    #: Register-file cycles of an ``mma``. Key: a pair, whether the ``mma`` is sparse, and whether A is in four
-    #: registers instead of two.
+    dense: int = 13  #: Cycles for which a dense ``wgmma`` occupies the register file
+    narrow: int = 16  #: Cycles for which a sparse ``wgmma`` with N = 8 or 16-bit results occupies the register file
+    wide: int = 18  #: Cycles for which a sparse ``wgmma`` with N > 8 and 32-bit results occupies the register file
+    #: Cycles for which an ``mma`` occupies the register file. Each key is a pair: whether the ``mma`` is sparse, and
+    #: whether A is in four registers instead of two.
     of_mma: Mapping[tuple[bool, bool], int] = field(
         default_factory=lambda: {(False, False): 4, (False, True): 6, (True, False): 6, (True, True): 8}
     )
 
     def of_wgmma(self, *, sparse: bool, narrow: bool) -> int:
-        """Return the cycles of a ``wgmma``. `narrow` means eight columns, or results of 16 bits."""
+        """Return for how many cycles a ``wgmma`` occupies the register file. `narrow`: N = 8, or 16-bit results."""
         return self.dense if not sparse else self.narrow if narrow else self.wide
 
 

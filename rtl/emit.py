@@ -1,4 +1,4 @@
-"""Verilog or RTLIL of a dot-product unit, with or without metadata decoder, an array, or a top module around it."""
+"""Verilog or RTLIL of one module: a dot-product unit (also with a metadata decoder), an array, or a top module."""
 
 import re
 from collections.abc import Callable

@@ -112,7 +112,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         signature = component.signature
         members = [(path, member) for path, member, _ in signature.flatten(component)]
         del component
-        gc.collect()  # free an unused component while the warning of Amaranth about this is off
+        gc.collect()  # delete the unused component while the warning of Amaranth about this is off
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
     result = []

@@ -22,7 +22,7 @@ _REGISTERED_LEVEL = 3
 
 
 def addends_signature(config: CoreConfig) -> DescribedSignature:
-    """Return the signature of a step's aligned terms. A negative term is a one's complement and an increment bit."""
+    """Return the signature (ports) of the aligned terms. A negative term is a one's complement and an increment bit."""
     widths = Widths(config)
     term, group = Out(signed(widths.term_bits)), Out(signed(widths.group_term_bits))
     terms = (

@@ -41,9 +41,9 @@ class SelectStage(wiring.Component):
         unit_bits = 16 if config.always_wide else 8
         parts = 2 if config.interleaved else 1
         lanes = list(self.selects)
-        # In an interleaved datapath, a group is one chunk of 16-bit elements, or two chunks of 8-bit elements that are
-        # interleaved byte by byte. One multiplexer then serves both element widths, with one select for each byte. With
-        # 16-bit elements, both chunk decoders have the same nibble.
+        # In an interleaved datapath, a multiplexer serves either one chunk (four units of B) of 16-bit elements, or two
+        # chunks of 8-bit elements whose bytes alternate. The multiplexer has one select for each byte. With 16-bit
+        # elements, both chunk decoders get the same nibble.
         for group in range(len(lanes) // parts):
             together = lanes[parts * group : parts * (group + 1)]
             chunk = self.b.word_select(group, UNITS_PER_CHUNK * parts * unit_bits)

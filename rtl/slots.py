@@ -44,7 +44,7 @@ class Slot:
 
     @cached_property
     def padding(self) -> int:
-        """Position, in the sum of a step, of the lowest bit of a product that is not shifted."""
+        """Position of the lowest bit of a product in the sum of a step (one cycle), if the product is not shifted."""
         integer_place = Slot(self.config, 0).padding if self.index else 0
         if not self.floats:
             return integer_place

@@ -142,7 +142,7 @@ def _step_layout(config: CoreConfig, a: str, selection: dict[str, tuple[ShapeLik
 
 
 def row_result_layout(config: CoreConfig) -> DescribedLayout:
-    """Return the layout of the result of a row, which is a metadata decoder and a dot-product unit."""
+    """Return the layout of the result of a row (one metadata decoder and one dot-product unit)."""
     illegal = (
         "Flags of undefined metadata: bit c is 1 if control.rule does not define the nibble of chunk c. The flags are "
         "0 in a dense step. The result d does not depend on the flags."

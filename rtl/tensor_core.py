@@ -1,4 +1,4 @@
-"""A tensor core of an SM: an array for ``wgmma``, eight columns at a time, and ``mma``, at the register file's rate."""
+"""A tensor core of an SM: its array executes ``wgmma`` in panels of eight columns, and ``mma`` while no panel waits."""
 
 from dataclasses import replace
 

@@ -36,7 +36,7 @@ _FLAGGED = ("operation", "pending", "control", "a_descriptor", "b_descriptor", "
 
 
 def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
-    """Return member and documentation, by name, of each port that a module has once for each warpgroup."""
+    """Return the ports that a module has once per warpgroup: for each name, the member and its documentation."""
     c = (
         "Accumulators of one panel (eight columns) [warp][lane][register] in the fragment layout of mma, panels in "
         "ascending order. Every multiplication takes N / 8 transfers, also if its field add is 0."

@@ -163,7 +163,7 @@ class Widths:
 
     @property
     def c_excess_bits(self) -> int:
-        """Number of bits above ``2**(E + 1)`` that an accumulator needs if it is left out of the largest exponent E.
+        """Number of bits above ``2**(E + 1)`` that an accumulator needs if the largest exponent E does not include it.
 
         E is then the exponent of a scaled group, and the exponent of a product in this group is at most E + 4.
         """
@@ -176,7 +176,7 @@ class Widths:
 
     @cached_property
     def total_bits(self) -> int:
-        """Width in bits, with sign, of the sum of a step. Every exact sum fits, and rounding needs no right shift.
+        """Width in bits, with sign, of the sum of a step (one cycle). Exact sums fit and rounding needs no right shift.
 
         A left shift must be able to bring the smallest normal number to the top bit even for e_zero, the smallest E.
         """
