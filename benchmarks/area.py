@@ -81,11 +81,11 @@ INSTRUCTIONS = {
 }
 #: Distributions of operands for the measurement of energy, and simulated cycles of each measurement.
 DISTRIBUTIONS, CYCLES = ("zeros", "75%", "half", "positive", "normal"), 4_000
-#: Unit for the energy of all formats, and units with one format whose energy is measured with normal operands. The
-#: results of these units are compared with the golden model of sm_90, so that the units need the L and F of sm_90.
+#: Unit for the energy of all formats, and single-format units whose energy is measured with normal operands. All units
+#: have the products per step (L) and the alignment bits (F) of sm_90, whose golden model checks the results.
 ENERGY_UNIT, ENERGY_ALONE = _HOPPER, ("f16 x16", "s8 x16", "s8 x32")
 
-#: Maximum size of a netlist of another design in bytes.
+#: Maximum size in bytes of the netlist file of a published design.
 _NETLIST_BYTES = 1 << 28
 #: Designs that are measured with `--small`.
 SMALL = ("s8 x4",)
@@ -155,7 +155,7 @@ def units(run: Run) -> Section:
 
 
 def arrays(run: Run) -> Section:
-    """Measure square arrays of dot-product units with pipeline registers: area, and increase by sparsity in %."""
+    """Measure square arrays of pipelined dot-product units: area, and by how many % sparsity increases it."""
     section: Section = {}
     for name in run.chosen(ARRAYS):
         config = ARRAYS[name]
@@ -237,7 +237,7 @@ def others(run: Run) -> Section:
 
 
 def energy(run: Run) -> Section:
-    """Measure energy per product of a dot-product unit by format and distribution, and of single-format units."""
+    """Measure energy per product by format and operand distribution: of a general unit, and of single-format units."""
     assert run.recipe.library is not None
     library, section = run.recipe.library, Section()
 
@@ -297,7 +297,7 @@ def main() -> None:
     orders = "number of syntheses of each design, each synthesis with the ports in another order (default 5)"
     parser.add_argument("--orders", type=int, default=5, metavar="N", help=orders)
     parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=[*SECTIONS], help="design groups to measure")
-    parser.add_argument("--names", nargs="+", default=[], metavar="NAME", help="names of designs (default all)")
+    parser.add_argument("--names", nargs="+", default=[], metavar="NAME", help="designs to measure (default: all)")
     parser.add_argument("--others", type=Path, metavar="FOLDER", help="folder with netlists of published designs")
     recorded = f"write the figures to benchmarks/{RECORD.name}, into the entry of the library NAME"
     parser.add_argument("--record", metavar="NAME", help=recorded)

@@ -95,7 +95,7 @@ def _list(*names: str) -> str:
 
 
 class Assembly:
-    """Operands of an inline assembly statement (``asm``), numbered in the order of their addition."""
+    """Operands of an inline assembly statement (``asm``), numbered in the order in which `add` gets them."""
 
     def __init__(self) -> None:
         self.constraints: list[str] = []

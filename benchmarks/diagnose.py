@@ -29,7 +29,7 @@ GROUPS = ("faults", "correct", "flipped", "large")
 class Task:
     """One product to diagnose; group, number and seed determine the product."""
 
-    group: str  #: Product with a planted fault, correct, with a flipped bit, or large: one of `GROUPS`
+    group: str  #: Group of products, one of `GROUPS`: planted fault, correct, flipped bit, or large
     number: int
     seed: int
     largest: tuple[int, int, int]

@@ -76,7 +76,7 @@ def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
 
 
 def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
-    """Return rows of energies relative to normal operands; a fitted constant is subtracted from simulated energies."""
+    """Return table rows of energies relative to normal operands. Simulated energies are reduced by a fitted offset."""
     theirs = np.array([cases[name, of] for of in COMPARED])
     model = np.array([ours[name, of] for of in COMPARED])
     _, constant = np.polyfit(theirs, model, 1)
@@ -90,7 +90,7 @@ def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> lis
 
 
 def main() -> None:
-    """Compare the simulated energy of the mapped unit with recorded energies of an H200, and print the figures."""
+    """Compare the simulated energy of a unit of library cells with measured energies of an H200; print the figures."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"

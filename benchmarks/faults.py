@@ -104,12 +104,12 @@ class Outcome:
 
     @property
     def quickly(self) -> bool:
-        """Whether the vectors of the quick tests also kill (detect) the injected fault."""
+        """Whether the test vectors of the quick tests also kill (detect) the injected fault."""
         return self.after is not None and self.after < QUICK.get((self.preset, self.top), 0)
 
 
 def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[list[Outcome], float]:
-    """Run the vectors of a top module with each fault. Return the outcomes, and the seconds of simulation.
+    """Run the test vectors of a top module with each fault. Return the outcomes, and the seconds of simulation.
 
     The outcome of each fault is stored in `folder` at once, and a later call skips the faults with a stored outcome.
     """
@@ -225,7 +225,7 @@ def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
 
 
 def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], float | None]:
-    """Inject faults without stored outcomes. Try to prove surviving faults. Return outcomes and simulation seconds."""
+    """Inject faults that lack a stored outcome. Try to prove survivors harmless. Return outcomes, simulation time."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "outcomes.jsonl"
     parameters = {**asdict(size), "presets": [*size.presets], "seed": seed}
@@ -262,7 +262,7 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
 
 
 def main() -> int:
-    """Inject faults, prove surviving faults, print figures. Return 1 if too few faults are killed."""
+    """Inject faults, try to prove survivors harmless, and print figures. Return 1 if too few faults are killed."""
     parser = options(__doc__)
     parser.add_argument("--faults", type=int, help=f"number of faults to inject (default {FULL.faults})")
     parser.add_argument(
@@ -274,10 +274,10 @@ def main() -> int:
         choices=FULL.items,
         help="inject faults only into these top modules, each with as many faults as in a run of all top modules",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of faults and vectors (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of faults and test vectors (default %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes (default %(default)s)")
     parser.add_argument(
-        "--folder", type=Path, default=Path("build/faults"), help="folder of stored outcomes (default %(default)s)"
+        "--folder", type=Path, default=Path("build/faults"), help="folder with outcomes of faults (default %(default)s)"
     )
     chosen = parser.parse_args()
     size = SMALL if chosen.small else FULL

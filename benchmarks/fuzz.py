@@ -134,7 +134,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--folder", type=Path, default=ROOT / "build" / "fuzz", metavar="FOLDER",
-        help="folder of findings, and of corpora with which the next run begins (default %(default)s)",
+        help="folder for findings, and for inputs with which the next run begins (default %(default)s)",
     )  # fmt: skip
     chosen = parser.parse_args()
     if find_spec("atheris") is None and {*chosen.readers} != {LIBRARY}:

@@ -81,7 +81,7 @@ def mmasim_seconds(i: Instruction, operands: MatrixOperands) -> float | None:
 
 
 def million_tiles_gib(small: bool) -> float:
-    """Return the peak memory in GiB of a new process that executes an mma a million times. All D take 0.5 GiB."""
+    """Return the peak memory in GiB of a new process that executes an mma a million times. The results take 0.5 GiB."""
     words = [sys.executable, __file__, "--million", *(["--small"] if small else [])]
     return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 

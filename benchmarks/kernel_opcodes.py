@@ -17,7 +17,7 @@ SPECIAL = (
     "5f000000 c2ff0000 437f8000 43ff8000 3f802000 3fff0000 7ff00000 7ff80001 fff12345 38800000 33000000 477ff000 "
     "00ff00ff 41e00000 c1e00000 43e00000 40dfffff"
 )
-#: By result type and operand types: opcodes. Letters: r is a register of 32 bits, q of 64 bits, h of 16 bits, f of f32
+#: Opcodes, by result type and operand types. Letters: r is a register of 32 bits, q of 64 bits, h of 16 bits, f of f32
 #: and d of f64; b is a number of 8 bits in a register of 32 bits, and p a predicate.
 OPCODES = {
     "f ff": "add.f32 add.ftz.f32 sub.f32 mul.f32 mul.ftz.f32 add.sat.f32 mul.ftz.sat.f32 min.f32 max.f32 min.NaN.f32 "

@@ -47,7 +47,7 @@ class Product(NamedTuple):
 
 
 def products() -> Iterator[Product]:
-    """Yield the library products to record that have no scales."""
+    """Yield the recorded products of GPU libraries that have no scales."""
     shapes = ((128, 64, 256), (256, 128, 2048), (64, 96, 8192))
     for fmt, result in (("f16", "f16"), ("bf16", "bf16"), ("e4m3", "bf16"), ("s8", "s32")):
         for shape in shapes:
@@ -66,7 +66,7 @@ def products() -> Iterator[Product]:
 
 
 def scaled_products() -> Iterator[Product]:
-    """Yield the library products to record that have scales, and the products of XLA in tf32 and bf16."""
+    """Yield the recorded products of GPU libraries that have scales, and the products of XLA in tf32 and bf16."""
     small, large = (64, 128, 512), (128, 256, 1024)
     fine, coarse = {"scales": "1x128 1x128"}, {"scales": "1x128 128x128"}
     for kind in ("tensor", "row"):
@@ -123,7 +123,7 @@ def weights(product: Product) -> tuple[NDArray[np.uint8], NDArray[np.uint8]] | N
         return codes, rng.integers(112, 120, (n, k // 32), np.uint8)
     if kind == "mxfp4":
         return codes, rng.integers(118, 126, (n, k // 32), np.uint8)
-    codes[:, ::16] = 7  # 6.0, the e2m1 maximum, in each block, so that the library computes the drawn scale again
+    codes[:, ::16] = 7  # each block contains the e2m1 maximum 6.0, from which the library computes the drawn scale
     return codes, rng.integers(32, 64, (n, k // 16), np.uint8)
 
 
@@ -238,11 +238,11 @@ def main() -> int:
     """Record products on the GPU, or identify recorded products."""
     parser = options(__doc__)
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="record products of GPU libraries in this folder")
-    parser.add_argument("--folder", type=Path, default=RECORDED, help="recorded products (default folder %(default)s)")
+    parser.add_argument("--folder", type=Path, default=RECORDED, help="folder of recordings (default %(default)s)")
     parser.add_argument(
         "--scaled", action="store_true", help="use the recorded products with scales, not the products without scales"
     )
-    parser.add_argument("--ways", action="store_true", help="store the identified methods of summation in the folder")
+    parser.add_argument("--ways", action="store_true", help="store the identified methods of summation in FOLDER")
     chosen = parser.parse_args()
     name, every = ("scaled", scaled_products()) if chosen.scaled else ("products", products())
     if chosen.record:

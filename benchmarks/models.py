@@ -54,7 +54,7 @@ class Comparison:
     outputs: int = 0
     differences: int = 0
     first: str = ""  #: First output that differs from the golden model, with its operands
-    #: Number of differences that each alternative of `OPEN_RULES`, the undecided rules of numerics, explains.
+    #: For each alternative of an undecided rule of numerics (`OPEN_RULES`), number of differences that it explains.
     explained: dict[str, int] | None = None
 
 

@@ -39,7 +39,7 @@ _PASSED, _NOTHING_COLLECTED = 0, 5
 
 @dataclass(frozen=True)
 class Mutant:
-    """One file with a mutation."""
+    """Mutant: a source file with one mutation."""
 
     path: Path  #: Path of the file, relative to the root of the repository
     operator: str  #: Name of the mutation operator in cosmic-ray

@@ -146,7 +146,7 @@ def compute_large(size: Size) -> None:
     start = time.perf_counter()
     multiply(i, arch, operands, threads=2)
     seconds = (time.perf_counter() - start) * size.large / size.rows
-    # Bytes of C, D, stored A, and metadata (4 bits per two stored elements) for the rows of the product not computed.
+    # Bytes of C, D, stored A, and metadata (4 bits per two stored elements) for the rows that are not computed.
     others = (size.large - size.rows) * size.large * (4 + 4 + 1 + 1 / 4)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(seconds, (used + others) / GIB)

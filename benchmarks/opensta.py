@@ -1,4 +1,4 @@
-"""Power of a synthesised dot-product unit compared with OpenSTA, for the same cells and the same activity of every net.
+"""Power of a synthesised dot-product unit: sptc compared with OpenSTA, for the same cells and net activities.
 
 ``python benchmarks/opensta.py --liberty osu018_stdcells.lib`` needs ``sta`` (Debian's ``opensta`` of 2019). For each
 toggle, OpenSTA adds the internal energies of a rise and of a fall, although a toggle is either a rise or a fall. For a
@@ -63,7 +63,7 @@ def verilog(netlist: MappedNetlist) -> str:
 
 
 def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list[float]]:
-    """Return internal and switching power of registers and gates in uW, by OpenSTA's formula from loads of sptc."""
+    """Return internal and switching power of registers and gates in uW: OpenSTA's formula, with net loads of sptc."""
     loads = net_loads(netlist, cells)
     slews = transition_times(netlist, cells, loads)
     clock = {*netlist.inputs["clk"]}

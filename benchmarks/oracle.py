@@ -110,8 +110,8 @@ def _selected_units(i: Instruction, arch: str, units: NDArray, nibbles: NDArray 
     picked = pairs.reshape(len(nibbles), i.m, 1, -1).astype(np.intp)
     selected = np.take_along_axis(units[:, None], picked, axis=3)
     if arch in ("sm_100", "sm_120"):
-        # The first 3:1 multiplexer of a chunk cannot select unit 3, and the second cannot select unit 0. For plain
-        # metadata, the two stored elements are exchanged if both elements are selectable after the exchange.
+        # The first 3:1 multiplexer of a chunk cannot select unit 3, and the second cannot select unit 0. With unordered
+        # metadata (mma.sp), the two stored elements are exchanged if both are selectable after the exchange.
         plain = (i.family, i.sparse) == ("mma", "sp") and i.a.name != "tf32"
         lost = [nibbles == 15, nibbles == 0] if plain else [nibbles & 3 == 3, nibbles >> 2 == 0]
         selected[np.broadcast_to(np.stack(lost, -1).reshape(picked.shape), selected.shape)] = 0
@@ -128,7 +128,7 @@ def compare(
     tiles: int = 1,
     any_nibble: bool = False,
 ) -> int:
-    """Compare the golden model with the public model mmasim on random operands. Return the number of outputs."""
+    """Compare golden model and public model mmasim on random operands. Return the number of compared outputs."""
     widths = (i.container_bits, i.container_bits, i.c.bits)
     a, b, c = (
         part.astype(CONTAINERS[width])

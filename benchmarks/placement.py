@@ -154,7 +154,7 @@ class Technology:
                 raise BackendError(f"{program} took longer than {LIMIT:g} seconds") from None
             finally:
                 if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)  # also ends child processes of the tool
+                    os.killpg(process.pid, signal.SIGKILL)  # this also ends child processes of the tool
         printed = log.read_text(encoding="utf-8", errors="replace")
         if process.returncode or not (folder / result).is_file():
             last = ([line for line in printed.splitlines() if line.strip()] or ["no message"])[-1]
@@ -309,7 +309,7 @@ def spef_of(tree: str, terminals: set[str], resistance: float, capacitance: floa
 
 
 def delays(design: Design, technology: Technology, folder: Path) -> tuple[float, float]:
-    """Return the delay of the longest path in ns, first without, then with the wires in the file ``unit.spef``."""
+    """Return the delays of the longest path in ns: without wires, and with the wires in the file ``unit.spef``."""
     (folder / "unit.v").write_text(design.verilog(), encoding="utf-8")
     inputs = " ".join(net for net in design.inputs if net not in (design.clock, design.enable))
     script = _TIMING.format(clock=design.clock, enable=design.enable, inputs=inputs)

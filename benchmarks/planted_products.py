@@ -74,7 +74,7 @@ def tiles_transposed(p: Product) -> Matrix:
     return tiles.swapaxes(1, 3).reshape(p.shape)
 
 
-#: Functions that return the result matrix of a product as a kernel with the named fault stores the result.
+#: Functions that return the result matrix of a product as it is stored by a kernel that has the named fault.
 STORED: dict[str, Callable[[Product], Matrix]] = {
     "rows in blocks": blocks_of_rows,
     "columns in blocks": blocks_of_columns,
@@ -94,7 +94,7 @@ STORED: dict[str, Callable[[Product], Matrix]] = {
 def in_memory(
     matrix: Matrix, pitch: int, write: Callable[[Matrix], Matrix], read: Callable[[Matrix], Matrix]
 ) -> Matrix:
-    """Copy each strip of `pitch` bytes of a matrix to memory and back. `write` and `read` map bytes to addresses."""
+    """Copy a matrix through memory, `pitch` bytes per row at a time; `write` and `read` return addresses of bytes."""
     rows = len(matrix)
     octets = np.ascontiguousarray(matrix).view(np.uint8).reshape(rows, -1)
     out = np.zeros_like(octets)
@@ -157,7 +157,7 @@ def k_tiles_in_other_order(p: Product) -> Matrix:
     return p.b.reshape(-1, size, p.shape[1])[np.minimum(order, len(p.b) // size - 1)].reshape(p.b.shape)
 
 
-#: Functions that return matrix B as a kernel with the named fault reads B.
+#: Functions that return matrix B as it is read by a kernel that has the named fault.
 READS: dict[str, Callable[[Product], Matrix]] = {
     "wrong swizzle": wrong_swizzle,
     "offsets exchanged": offsets_exchanged,
@@ -172,7 +172,7 @@ READS: dict[str, Callable[[Product], Matrix]] = {
 
 
 def with_metadata(p: Product, change: Callable[[Random, Matrix], Matrix]) -> Case:
-    """Kernel fault: the function `change` changes the metadata of A. The C++ library computes the wrong product."""
+    """Kernel fault: the function `change` changes the metadata of A. The C++ library multiplies with this metadata."""
     i, compressed = instructions_for(p.fmt, "sm_90")[0], sparsify(p.a, "2:4")
     a, b = (np.ascontiguousarray(one).view(np.uint16)[None] for one in (compressed.stored, p.b))
     nibbles = np.ascontiguousarray(change(p.rng, compressed.nibbles))[None]

@@ -73,7 +73,7 @@ def mod_64(rng: Random, values: Matrix) -> Matrix:
     return values[np.arange(len(values)) % (64 if len(values) > 64 else len(values) // 2)]
 
 
-#: Kernel faults in scales and bias: option of :func:`sptc.gemm`, function that changes the option's value, and format.
+#: For each fault in scales or bias: option of :func:`sptc.gemm`, function that changes its value, and operand format.
 SCALED: dict[str, tuple[str, Callable[[Random, Matrix], Matrix | None], str]] = {
     "scale of another column": ("scale_b", lambda rng, s: np.roll(s, int(rng.choice([1, 8, -1]))), "f16"),
     "scale mod 64": ("scale_b", mod_64, "e4m3"),

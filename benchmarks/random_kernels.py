@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 GRID, BLOCK, KERNELS = 2, 64, 2000
 #: For each letter of a register type: number of registers, and PTX type.
 REGISTERS = {"r": (12, "b32"), "f": (8, "f32"), "q": (6, "b64"), "d": (4, "f64"), "h": (8, "b16"), "p": (6, "pred")}
-#: Bytes per thread of its operands, results and private memory (in global, shared and local memory each).
+#: Bytes per thread: operands, results, and private memory (as much in each of global, shared and local memory).
 SOURCE, TARGET, PRIVATE = 208, 432, 64
 #: Number of statements of a kernel, and largest depth of branches and loops.
 _STATEMENTS, _DEPTH = 90, 4
@@ -65,7 +65,7 @@ _MMA = (
 
 
 class _Kernel:
-    """Text of a kernel that is being written. `members` is the register with the mask of the threads at this place."""
+    """Text of a kernel that is being written. Register `members` has the mask of the threads that run the next line."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -82,14 +82,14 @@ class _Kernel:
         return [f"%{letter}{number}" for number in self.random.sample(range(REGISTERS[letter][0]), count)]
 
     def filled(self, template: str) -> str:
-        """Return a statement: ``<a|b>`` becomes a or b, ``%r`` a random register of type r, # a constant, and / a |."""
+        """Replace ``<a|b>`` in a template by a or b, ``%r`` by a random register of type r, # by a constant, / by |."""
         text = re.sub(r"<([^<>]*)>", lambda match: self.random.choice(match[1].split("|")), template)
         text = re.sub(r"%([rfqdhp])(?!\w)", lambda match: self.one(match[1]), text)
         constants = (*_CONSTANTS, self.random.getrandbits(32))
         return re.sub("#", lambda match: str(self.random.choice(constants)), text).replace("/", "|")
 
     def write(self, *templates: str, guard: bool = False) -> None:
-        """Append statements. With `guard`, one in eight gets a random guard predicate."""
+        """Append one statement per template. With `guard`, one statement in eight gets a random guard predicate."""
         for template in templates:
             guarded = guard and self.random.random() < 0.12
             self.lines.append(self.filled(f"@<|!>%p {template}" if guarded else template))
@@ -97,7 +97,7 @@ class _Kernel:
     # Statements
 
     def arithmetic(self) -> None:
-        """Write an instruction whose operands are different registers."""
+        """Write an arithmetic instruction whose operands are different registers."""
         types, opcode = self.random.choice(_INSTRUCTIONS)
         result, letters = types.split()
         operands: list[str] = []
@@ -116,12 +116,12 @@ class _Kernel:
         self.write(f"{opcode} %{result}, {', '.join(operands)};", guard=True)
 
     def carry(self) -> None:
-        """Add or subtract numbers of 96 bits."""
+        """Write instructions that add or subtract two numbers of 96 bits."""
         name, (low, middle, high) = self.random.choice(["add", "sub"]), self.several("r", 3)
         self.write(f"{name}.cc.u32 {low}, %r, %r;", f"{name}c.cc.u32 {middle}, %r, %r;", f"{name}c.u32 {high}, %r, %r;")
 
     def selection(self) -> None:
-        """Compare, select or move values."""
+        """Write an instruction that compares, selects or moves values."""
         (one, two), (low, high) = self.several("p", 2), self.several("h", 2)
         self.write(self.random.choice([
             f"setp.<lt|le|gt|ne>.<and|or|xor>.s32 {one}/{two}, %r, %r, <|!>%p;",
@@ -132,7 +132,7 @@ class _Kernel:
         ]), guard=True)  # fmt: skip
 
     def memory(self) -> None:
-        """Load or store in the thread's private memory, at a constant offset or at one in a register; or copy in it."""
+        """Write a load, store or copy in the thread's private memory; the offset is a constant or in a register."""
         if self.random.random() < 0.1:
             size = self.random.choice([4, 8, 16])
             to, start = (size * self.random.randrange(PRIVATE // size) for _ in range(2))
@@ -161,7 +161,7 @@ class _Kernel:
         self.write(self.random.choice([load, store]), guard=True)
 
     def atomic(self) -> None:
-        """Reduce into counters of all threads, or update the thread's private memory."""
+        """Write a reduction into counters of all threads, or an atomic update of the thread's private memory."""
         space = self.random.choice(["shared", "global"])
         if self.random.random() < 0.5:
             number = self.random.randrange(len(_REDUCTIONS))
@@ -177,7 +177,7 @@ class _Kernel:
             self.write(f"atom.{space}.cas.b32 %r, {address}, %r, %r;", guard=True)
 
     def exchange(self) -> None:
-        """Exchange values between the threads of the member mask. Only whole warps read other lanes by ``shfl``."""
+        """Write an exchange of values between the threads of the member mask. ``shfl`` is only used by whole warps."""
         mode, width = self.random.choice(["up", "down", "bfly", "idx"]), self.random.choice([8, 16, 32])
         control = (0 if mode == "up" else 31) | 32 - width << 8
         shuffle = f"shfl.sync.{mode}.b32 %r/%p, %r, <%r|{self.random.randrange(32)}>, {control}"
@@ -188,7 +188,7 @@ class _Kernel:
         self.write(f"{text}, {self.members};")
 
     def branch(self) -> None:
-        """Divide the threads of the member mask by a predicate. The masks of both sides come from a ballot."""
+        """Write a branch that divides the threads of the member mask. A ballot gives the masks of both sides."""
         label, members = self.labels, self.members
         self.labels += 1
         yes, no = f"%yes{label}", f"%no{label}"
@@ -203,7 +203,7 @@ class _Kernel:
             self.write(f"bar.warp.sync {members};")
 
     def loop(self) -> None:
-        """Repeat statements one to three times. In half of the loops, the number depends on the thread."""
+        """Write a loop with one to three iterations. In half of the loops, their number depends on the thread."""
         label, same = self.labels, self.random.random() < 0.5
         self.labels += 1
         count = f"%k{label}"
@@ -216,7 +216,7 @@ class _Kernel:
                    f"BREAK{label}:")  # fmt: skip
 
     def inside(self, members: str | None) -> None:
-        """Write the statements of a branch or loop. Its threads are those of `members`, or unknown threads (None)."""
+        """Write the statements in a branch or loop. `members` masks the threads that run them (None: unknown)."""
         outside, self.members = self.members, members
         self.depth += 1
         for _ in range(self.random.randrange(2, 7)):
@@ -225,7 +225,7 @@ class _Kernel:
         self.members = outside
 
     def barrier(self) -> None:
-        """Reduce predicates over the CTA, or exchange values through shared memory between barriers."""
+        """Write a reduction of predicates over the CTA, or an exchange of values through shared memory."""
         names = ", ".join(self.several("r", count := self.random.choice([1, 2, 4])))
         matrix = f"sync.aligned.m8n8.x{count}<|.trans>.shared.b16"
         stored, loaded = self.random.choice([
@@ -237,7 +237,7 @@ class _Kernel:
         self.write(f"bar.warp.sync {_ALL}; bar.sync 0;", stored, "bar.sync 0;", loaded)
 
     def tensor_core(self) -> None:
-        """Multiply matrices in registers. No register of D is an operand."""
+        """Write a tensor-core instruction on registers. No register of D is also a register of A, B or C."""
         opcode, letter, count, a, b = self.random.choice(_MMA)
         words = self.several("r", REGISTERS["r"][0])
         pool = self.several("f", REGISTERS["f"][0]) if letter == "f" else words
@@ -249,7 +249,7 @@ class _Kernel:
         self.write(f"bar.warp.sync {_ALL};", f"{opcode} {operands}{metadata};")
 
     def statement(self) -> None:
-        """Write one random statement that is allowed at this place."""
+        """Write one random statement of a kind that is allowed next in the kernel."""
         self.left -= 1
         deeper = self.depth < _DEPTH and self.left > 10
         choices: list[tuple[int, Callable[[], None], bool]] = [

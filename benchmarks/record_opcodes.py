@@ -65,7 +65,7 @@ def print_digests(seeds: range) -> None:
 
 
 def random_digests(start: int) -> list[list[int]]:
-    """Return the numbers that `print_digests` prints for `_SHARE` seeds; fewer for kernels that do not end."""
+    """Return the seed of each kernel and both digests of its results, or fewer digests if the kernel does not end."""
     rows: list[list[int]] = []
     first, end = start, start + _SHARE
     while first < end:
@@ -82,12 +82,12 @@ def random_digests(start: int) -> list[list[int]]:
 
 
 def main() -> int:
-    """Run every kernel, and write both records."""
+    """Run every kernel on the GPU; write a record of the single instructions and a record of the random kernels."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("opcodes", type=Path, nargs="?", metavar="OPCODES.npz", help="file for single instructions")
-    parser.add_argument("random", type=Path, nargs="?", metavar="RANDOM.npz", help="file for random kernels")
+    parser.add_argument("opcodes", type=Path, nargs="?", metavar="OPCODES.npz", help="results of instructions")
+    parser.add_argument("random", type=Path, nargs="?", metavar="RANDOM.npz", help="results of random kernels")
     parser.add_argument(
-        "--seeds", type=int, nargs=2, metavar=("FIRST", "END"), help="only print digests of these seeds"
+        "--seeds", type=int, nargs=2, metavar=("FIRST", "END"), help="only print digests of kernels with these seeds"
     )
     chosen = parser.parse_args()
     if chosen.seeds:

@@ -98,7 +98,7 @@ def disassembled(bodies: list[str], target: str, folder: Path) -> list[list[str]
 
 
 def measured(arch: str, folder: Path, most: int) -> Iterator[tuple[str, list[str], tuple[str, int]]]:
-    """Yield each instruction, the SASS names that ptxas emits, and name and count by :func:`~sptc.isa.sass.sass_of`."""
+    """Yield each instruction, the SASS names that ptxas emits, and the result of :func:`~sptc.isa.sass.sass_of`."""
     every = [i for i in every_instruction() if arch in i.architectures and (i.family == "mma" or i.n in (8, 64, 256))]
     opcodes = {cta: [o for o in every_opcode() if o.cta_group == cta and arch == "sm_100"] for cta in (1, 2)}
     parts = [every[start : start + _PART] for start in range(0, min(len(every), most), _PART)]

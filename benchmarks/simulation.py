@@ -97,7 +97,7 @@ def product_rows(size: int) -> Iterator[Row]:
 
 
 def warpgroup_rows(cases: int) -> Iterator[Row]:
-    """Measure the simulated four tensor cores of an SM, specialised for one instruction, on one processor core."""
+    """Measure how fast one processor core simulates the four tensor cores of an SM for one fixed instruction."""
     instruction, rng = parse(WGMMA), np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {
         "a": rng.integers(0, 1 << 32, (cases, 128, 4), np.uint32),

@@ -38,7 +38,7 @@ struct Words {
     std::vector<std::string> flags;
     std::vector<int> types;
     int m = 0, n = 0, k = 0;
-    const OpcodeShapes *shapes = nullptr;  // shapes of a tcgen05 opcode with cta_group; otherwise null
+    const OpcodeShapes *shapes = nullptr;  // allowed shapes of a tcgen05 opcode with cta_group; otherwise null
 
     bool has(const std::string &flag) const { return std::find(flags.begin(), flags.end(), flag) != flags.end(); }
 };

@@ -19,12 +19,12 @@ using namespace sptc;
 
 struct sptc_instruction {
     std::string error, text;
-    std::unique_ptr<OpcodeOn> opcode;  // tcgen05 opcode without shape; instruction, product, registers are then null
+    std::unique_ptr<OpcodeOn> opcode;  // set for a tcgen05 opcode without shape; then the next three pointers are null
     std::unique_ptr<Instruction> instruction;
     std::unique_ptr<Product> product;
     std::unique_ptr<Registers> registers;
     const Kernels *kernels = nullptr;  // kernels that the caller chose; null selects the fastest
-    Numerics numerics;                 // chosen by the caller; unused if the numerics of the architecture apply
+    Numerics numerics;                 // numerics that the caller chose; unused if those of the architecture apply
 };
 
 namespace {

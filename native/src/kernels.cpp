@@ -164,7 +164,7 @@ template <int V>
 void fused_step(const Window &window, const Step &step, Ints *c, const Ints *scale) {
     const int f = window.numerics.alignment_bits, floor = window.numerics.zero_exponent;
     const int least = larger(floor, f + LEAST_WEIGHT);
-    // If a step's largest exponent is at most `replaced`, all terms are zero, or alignment uses the floor instead.
+    // If a step's largest exponent is at most `replaced`, all terms are zero, or alignment uses the exponent floor.
     const int replaced = floor < least ? EXPONENT_OF_ZERO / 2 : least;
     Shorts products[V];
     Ints largest[V], e_max[V], total[V], beyond{}, overflow{};

@@ -14,7 +14,7 @@ struct Window {
     Numerics numerics;
     int slots;             // number of products per step
     int steps;             // number of steps of the kernel call, along K
-    int group_up;          // left shift that gives the scaled sum of a group of products its fraction bits
+    int group_up;          // left shift after which a group's scaled sum has `alignment_bits` fraction bits
     int least_c_exponent;  // smallest exponent of a nonzero number in the accumulator's format
     bool scaled, saturates;
 };

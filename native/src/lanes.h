@@ -86,7 +86,7 @@ inline Ints joined(HalfInts low, HalfInts high) {
 
 // Shifts a number right and truncates it toward zero.
 inline Longs truncated(Longs number, Longs shift) {
-    const Longs sign = number < 0, magnitude = (number ^ sign) - sign;  // each lane of a true comparison is -1
+    const Longs sign = number < 0, magnitude = (number ^ sign) - sign;  // a true comparison sets a lane to -1
     return ((magnitude >> (shift < 63 ? shift : Longs{} + 63)) ^ sign) - sign;
 }
 
@@ -120,8 +120,8 @@ inline Doubles as_double(Longs number) {
 // Converts integers with a magnitude below 2^31 to f32, rounded toward zero.
 inline Floats toward_zero(Ints number) {
     const Ints sign = number >> 31, magnitude = (number ^ sign) - sign;
-    // If the first bit r that an f32 lacks is 0, rounding to nearest truncates. The highest bit of the shifted
-    // magnitude is at the place of r:
+    // An f32 lacks bit r and all lower bits. If r is 0, rounding to nearest truncates. The highest bit of the shifted
+    // magnitude is at the place of r and clears r:
     //   magnitude        1xxxxxxxxxxxxxxxxxxxxxxx rxxxxxx
     //   magnitude >> 24                           1xxxxxx
     const Floats kept = __builtin_convertvector(magnitude & ~(magnitude >> 24), Floats);

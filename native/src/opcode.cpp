@@ -16,7 +16,7 @@ namespace {
     refuse_instruction(quoted("." + word), " in ", quoted(text), " is not accepted; ", why, ".");
 }
 
-// The qualifiers of an opcode as written, one member per role; empty if absent.
+// The qualifiers of an opcode by their meaning. A qualifier that the opcode does not have is an empty text.
 struct Qualifiers {
     std::string sp, cta_group, kind, block_scale, scale_word, collector, ashift;
 };

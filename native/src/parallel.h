@@ -28,7 +28,7 @@ void in_parallel(int64_t pieces, int threads, MakeWorker make_worker) {
         } catch (...) {
             const std::lock_guard<std::mutex> guard(failing);
             if (!failure || number < failed) failure = std::current_exception(), failed = number;
-            next = pieces;  // after an exception, start no other piece; all lower-numbered pieces have started
+            next = pieces;  // after an exception, no other piece is started; all lower-numbered pieces already are
         }
     };
     std::vector<std::thread> others;

@@ -9,7 +9,7 @@ namespace sptc {
 
 namespace {
 
-// Size of a block of B in logical k and columns; the block stays in the cache while rows of A are multiplied by it.
+// Size of a block of B: rows (along K) and columns. The block stays in the cache while rows of A are multiplied by it.
 constexpr int STRETCH = 128, COLUMNS = 128;
 constexpr int64_t ROWS = 256;
 constexpr int F32_FRACTION_BITS = 23;
@@ -65,7 +65,7 @@ struct Product::Scratch {
     std::vector<int32_t> a_elements, a_scale_significands, a_scale_exponents, offsets;
     std::vector<int32_t> ordered_elements, ordered_offsets, results;
     std::vector<int16_t> a_exponents, b_exponents, ordered_exponents;
-    int32_t unit_offsets[16][4] = {};  // by nibble and stored element: offset of the selected row of B; none if < 0
+    int32_t unit_offsets[16][4] = {};  // for each nibble and element, offset of the selected row of B; none if < 0
     bool b_special = false, a_special = false, spliced_special = false;
 };
 

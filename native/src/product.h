@@ -27,7 +27,7 @@ class Product {
     // Computes D = A B + C by a chain of the instruction along K, on `threads` threads.
     void multiply(const Matrices &matrices, const Kernels &kernels, int threads) const;
 
-    // Size of a container of A and B, and of C and D, in bytes.
+    // Number of bytes that store one element: of A or B, and of C or D.
     int operand_bytes() const { return form_.container_bits <= 8 ? 1 : form_.container_bits / 8; }
     int result_bytes() const { return instruction_.d().bits / 8; }
 
@@ -54,10 +54,10 @@ class Product {
     Instruction instruction_;
     const Form &form_;
     Decoder a_, b_;
-    int group_up_;            // left shift that gives the scaled sum of a group of products its fraction bits
+    int group_up_;            // left shift after which a group's scaled sum has `alignment_bits` fraction bits
     int panel_k_;             // length along K that one kernel call multiplies
     int group_;               // number of products that share a block scale; 0 without block scales
-    Raw scale_[256];          // decoded block scale, by code
+    Raw scale_[256];          // decoded block scale of each code
     std::vector<int> order_;  // stored elements of a row of A in the order in which steps sum their products
     struct Selected {
         int8_t unit[4];  // for each stored element of a chunk, selected row of B; -1 if the multiplexer selects none

@@ -23,7 +23,7 @@ struct Raw {
 // This function is static because the linker must not replace it by a copy compiled for another instruction set.
 static inline bool is_special(int32_t exponent) { return exponent < EXPONENT_OF_ZERO; }
 
-// Decodes elements from containers to the elements and exponents that the kernel of a summation method reads.
+// Decodes stored elements to the numbers and exponents that the kernel of a summation method reads.
 class Decoder {
   public:
     Decoder(const Format &format, int container_bits, int low_bit, Method method);

@@ -31,7 +31,7 @@ struct Architecture {
     const char *name;
     int numerics;       // index into Form::numerics; several targets of the assembler can share one index
     int mux;            // multiplexer type, the first index of Rule::missing
-    const char *lacks;  // instructions that the target lacks, as words such as tcgen05.sp.mxf4 between spaces
+    const char *lacks;  // instructions that the target lacks: words like tcgen05.sp.mxf4, each between two spaces
     int is_family;      // whether the name of the target ends in f (family target, without .scale_vec of tcgen05)
 };
 
@@ -129,7 +129,7 @@ struct Kind {
     bool scaled, mixes, transposes, negates, saturates;
 };
 
-// A qualifier that sets the number of block scales. An empty `word` is the default of its kind.
+// Number of block scales (`size`) that a qualifier sets; an empty `word` stands for an opcode without the qualifier.
 struct ScaleWord {
     int kind;
     const char *word;

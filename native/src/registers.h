@@ -70,7 +70,7 @@ class Registers {
     // Register positions: thread and lowest bit of every metadata nibble; thread and byte of every block scale.
     std::vector<int32_t> e_thread_, e_bit_, scale_a_thread_, scale_a_byte_, scale_b_thread_, scale_b_byte_;
     std::vector<int32_t> e_whole_;  // threads whose registers hold metadata, eight nibbles each, for selector 0
-    bool legal_[256];               // for each byte, whether both of its nibbles are defined
+    bool legal_[256];               // for each value of a metadata byte, whether both nibbles are defined
 };
 
 }  // namespace sptc

@@ -77,7 +77,7 @@ class Execution {
     int ctas_, rows_;
 };
 
-// Checks that all copies of an operand in tensor memory are equal: no source states which copy the hardware reads.
+// Checks that all copies of an operand in tensor memory are equal: which copy the hardware reads is not documented.
 void Execution::check_copies(const char *name, const TensorMap &where, const uint32_t *memory) const {
     for (int32_t copy : where.copies)
         for (size_t index = 0; copy && index < where.words.size(); ++index) {
@@ -206,7 +206,7 @@ void Execution::compute(int64_t image, const Kernels &kernels, int threads, Tile
     gather_bytes(image, placed_.scale_b, tile.scale_b);
     uint32_t *result = placed_.result + image * ctas_ * TENSOR_WORDS;
     if (result != tensor(image, 0)) std::copy_n(tensor(image, 0), size_t(ctas_) * TENSOR_WORDS, result);
-    for (int cta = 0; cta < ctas_; ++cta) {  // one product for each CTA, since each CTA has its own block scales of B
+    for (int cta = 0; cta < ctas_; ++cta) {  // multiply for each CTA, since each CTA has its own block scales of B
         const auto part = [&](std::vector<uint8_t> &whole) {
             return whole.data() + whole.size() / size_t(ctas_) * size_t(cta);
         };

@@ -31,7 +31,7 @@ struct TensorInstruction {
     const uint32_t *tmem;
     uint32_t *result;
     const uint8_t *smem;
-    size_t smem_stride, smem_bytes;  // distance of shared-memory images, and size of one CTA's image, both in bytes
+    size_t smem_stride, smem_bytes;  // bytes from one shared-memory image to the next, and bytes of one CTA's image
 
     // Returns names and tensor-memory positions of the operands that the instruction only reads.
     std::vector<std::pair<const char *, const TensorMap *>> inputs() const {

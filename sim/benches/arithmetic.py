@@ -131,7 +131,7 @@ def _offsets(config: CoreConfig, inputs: Values) -> Values:
 
 
 def _exponents(count: int, shape: Shape, rng: np.random.Generator, vectors: int) -> Values:
-    """Draw exponents with random spread; in half of the vectors, one exponent is larger than all others."""
+    """Draw exponents with random spread; in half of the test vectors, one exponent is larger than all others."""
     lowest = -(1 << shape.width - 1) if shape.signed else 0
     highest = lowest + (1 << shape.width) - 1
     spread = 1 << rng.integers(1, shape.width, (vectors, 1))
@@ -192,9 +192,9 @@ def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     factors = np.where(rng.random((count, 1)) < 0.2, top, factors) * (rng.random((count, BLOCK_GROUP)) < 0.8)
     magnitudes = factors[0] * factors[1] * (rng.random((count, 1)) > 0.05)
     signs = rng.integers(0, 2, (count, BLOCK_GROUP)) * (rng.random((count, 1)) < 0.8)
-    alike = rng.random(count) < 0.1  # mask of the vectors in which neighbouring products cancel
+    alike = rng.random(count) < 0.1  # mask of the test vectors in which neighbouring products cancel each other
     magnitudes[alike, 1::2], signs[alike, 1::2] = magnitudes[alike, ::2], 1 - signs[alike, ::2]
-    most = rng.random(count) < 0.05  # mask of the vectors in which all products have the largest magnitude and one sign
+    most = rng.random(count) < 0.05  # mask of test vectors whose products all have the largest magnitude and one sign
     magnitudes[most] = np.square(top[most])
     signs[most] = rng.integers(0, 2, (count, 1))[most]
     # The sign of a float product is a separate bit, whereas an integer product is in two's complement. The smallest
@@ -232,7 +232,7 @@ def _scales(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     inputs = {"scale": np.array(codes)[rng.integers(0, len(codes), count)]}
     for side in "ab":
         code = rng.integers(0, 256, count)
-        # In 20 % of the vectors, the scale code is at most 7, which in ue4m3 is zero or a subnormal.
+        # In 20 % of the test vectors, the scale code is at most 7, which in ue4m3 is zero or a subnormal.
         code = np.where(rng.random(count) < 0.2, rng.integers(0, 8, count), code)
         inputs[f"scale_{side}"] = np.where(rng.random(count) < 0.03, rng.choice([0x7F, 0xFF], count), code)
     return inputs
@@ -256,7 +256,7 @@ def _scale_products(inputs: Values) -> Values:
 
 
 def _terms(bits: Sequence[int], rng: np.random.Generator, vectors: int) -> list[NDArray[np.int64]]:
-    """Draw signed terms of random width; in 10 % of the vectors, all terms have the extreme value of one sign."""
+    """Draw signed terms of random width; in 10 % of the test vectors, all terms have the extreme value of one sign."""
     widths = np.array(bits, np.int64)
     tops = 1 << widths - 1
     terms = rng.integers(-tops, tops, (vectors, len(bits))) >> (rng.random((vectors, 1)) * widths).astype(np.int64)

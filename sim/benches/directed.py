@@ -97,7 +97,7 @@ def directed_operands(instruction: Instruction, rows: int, columns: int) -> Iter
 
 
 def with_directed_vectors(config: CoreConfig, name: str, bench: ComponentBench) -> ComponentBench:
-    """Return a bench in which stored vectors of the component replace the first random vectors."""
+    """Return a bench in which stored test vectors of the component replace the first random test vectors."""
     of_component = [vector["ports"] for vector in _stored()["components"] if vector["component"] == name]
     vectors = [vector for vector in of_component if _can_carry(config, bench, vector)]
 

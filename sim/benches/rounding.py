@@ -46,8 +46,8 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     top = np.where(half, 18, 130)
     near = np.where(rng.random(count) < 0.5, top - rng.integers(0, 40, count), floor + rng.integers(0, 50, count))
     exponent = np.where(rng.random(count) < 0.3, rng.integers(floor, top), near)
-    # Some vectors have an exponent far above the leading one of the sum, as after the cancellation of two large
-    # products.
+    # In some test vectors, the exponent is far above the leading one of the sum, as after the cancellation of two
+    # large products.
     exponent = np.where(rng.random(count) < 0.1, top + rng.integers(0, np.where(half, 16, 126)), exponent)
     smallest = np.where(half, FORMATS["f16"].minimum_exponent, FORMATS["f32"].minimum_exponent)
     headroom = rounder.total_bits - 1 + exponent - kept - smallest

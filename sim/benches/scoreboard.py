@@ -117,7 +117,7 @@ class Scoreboard:
             raise ViolationError(f"no result for {self._silent} cycles with {self.under_way} inputs in flight")
         if self._closed > self.longest_wait:
             raise ViolationError(
-                f"the input was not accepted in {self._closed} cycles in which the sink of results was ready"
+                f"the input was not accepted in {self._closed} cycles in which the receiver of results was ready"
             )
         if cycle.delivers:
             self._under_way.popleft()

@@ -162,7 +162,7 @@ class _Beside:
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_result_once(top: HierarchyObject, resets: bool) -> None:
-    """Check results and their order under gaps, stalls and resets; without resets, all columns of D have results."""
+    """Check results and their order under gaps, stalls and resets; a run without resets must give all columns of D."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = 2 * config.warp_blocks
     # The scoreboard allows long waits: eight columns of a wgmma wait until their accumulators are offered and their
@@ -230,6 +230,6 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
 
 
 def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[bool]:
-    """Yield one flag per cycle, in phases of `cycles` cycles on average; `share` is the probability of a true phase."""
+    """Yield a flag per cycle, drawn anew every `cycles` cycles on average; `share` is the probability of true."""
     while True:
         yield from [bool(rng.random() < share)] * int(rng.integers(1, 2 * cycles))

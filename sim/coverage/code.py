@@ -57,7 +57,7 @@ class CodeCoverage:
         return CodeCoverage({point: self.hits.get(point, 0) + other.hits.get(point, 0) for point in points})
 
     def report(self, limit: int = 10) -> dict[str, Any]:
-        """Return code coverage as JSON data: counts for each kind of point, and the first points without a hit."""
+        """Return JSON data: counts for each kind of code coverage point, and the first points without a hit."""
         report = {}
         for kind, meaning in _KINDS.items():
             points = {name: count for (point_kind, name), count in self.hits.items() if point_kind == kind}

@@ -20,7 +20,7 @@ Illegal = Mapping[str, Callable[..., ArrayLike]]
 class Need:
     """Requirement on a datapath's operations: a bin with this requirement is illegal if no operation meets it."""
 
-    reason: str  #: Sentence with the reason why a bin is illegal if no operation meets its requirement
+    reason: str  #: Sentence that states why a bin with this requirement is illegal if no operation meets it
     possible: Callable[[Any], bool]  #: Function that returns whether an operation meets the requirement
 
 
@@ -30,7 +30,7 @@ class Bin:
 
     label: str
     hit: Callable[[Any], NDArray[np.bool_]]  #: Function from sampled values to the mask of values that hit the bin
-    needs: tuple[Need, ...] = ()  #: Requirements of the bin, which is illegal if any requirement is met by no operation
+    needs: tuple[Need, ...] = ()  #: Requirements; the bin is illegal if one of the requirements is met by no operation
 
 
 def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
@@ -48,7 +48,7 @@ class Covergroup:
     #: Function from sampled values to one array of bin indices for each axis. These arrays are broadcast against each
     #: other; then each combination of indices is one hit.
     sample: Callable[[Any], tuple[ArrayLike, ...]]
-    iff: Callable[[Any], bool] = lambda values: True  #: Guard: whether sampled values count in this covergroup
+    iff: Callable[[Any], bool] = lambda values: True  #: Guard: returns whether sampled values are counted
     #: Function from sampled values to the mask of elements that count; the mask broadcasts with the bin indices.
     where: Callable[[Any], ArrayLike] | None = None
     #: Bins of the last axis, if one value can hit several of them; `sample` then returns no index along the last axis.
@@ -61,7 +61,7 @@ class Covergroup:
     illegal: Illegal = field(default_factory=dict)
 
     def empty(self, configuration: str) -> Group:
-        """Return the bins of this covergroup with hit counts of zero; illegal bins are declared unreachable."""
+        """Return a new group, in which all hit counts are zero and illegal bins are declared unreachable."""
         group = Group(configuration, self.name, self.meaning, self.axes)
         for reason, mask in self.illegal.items():
             group.declare_unreachable(mask(*np.ix_(*map(range, group.shape))), reason)

@@ -53,8 +53,8 @@ def _bin(values: Function, guard: Function, label: str, case: Function, *needs: 
     return Bin(label, lambda s: case(values(s)) & guard(s), needs)
 
 
-#: Constructors of bins for causes of special results. A bin of `_alone` is hit in steps in which its cause is the only
-#: cause of a NaN, and a bin of `_infinite` in steps in which its cause gives Inf and nothing gives NaN.
+#: Constructors of bins for causes of special results. `_alone` makes a bin that a step hits if the bin's cause is the
+#: only cause of a NaN. `_infinite` makes a bin that a step hits if the bin's cause gives Inf and nothing gives NaN.
 _alone = partial(_bin, lambda s: s.specials, lambda s: s.specials.alone)
 _infinite = partial(_bin, lambda s: s.specials, lambda s: s.specials.no_nan)
 #: Constructors of bins for steps without NaN and Inf: `_ordinary` for any rounded result, `_zero` for a result of zero.

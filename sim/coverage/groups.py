@@ -179,7 +179,7 @@ class Coverage:
         }
 
     def table(self, limit: int = 10) -> str:
-        """Return the coverage report as text: counts per covergroup, unreachable bins with reasons, missing bins."""
+        """Return the coverage report as text: counts per covergroup, unreachable bins with reasons, missed bins."""
         report = self.report(limit)
         groups = [(f"{group['configuration']}: {group['name']}", group) for group in report["groups"]]
         width = max([len(name) for name, _ in groups] + [len("group")])
@@ -215,7 +215,7 @@ class Coverage:
         """Parse the text of a coverage file; raise a FileError that names `source` if the text has another format."""
         content = parse_json(text, source, "is no coverage file (not JSON)")
         if not isinstance(content, dict) or content.get("kind") != _KIND:
-            raise FileError(f"{source} is no coverage file (JSON without a field kind of value {_KIND!r})")
+            raise FileError(f"{source} is no coverage file (no JSON object whose field 'kind' is {_KIND!r})")
         if content.get("version") != VERSION:
             raise FileError(
                 f"{source} is a coverage file of version {content.get('version')}, but sptc reads version {VERSION}"
@@ -295,7 +295,7 @@ def _read_group(record: Mapping[str, Any]) -> Group:
             # proportional to the number of ranges times the number of bins.
             left -= last + 1 - first
             if not 0 <= first <= last < group.bins or left < 0:
-                raise ValueError("a range of unreachable bins exceeds the bins of the covergroup or overlaps another")
+                raise ValueError("a range of unreachable bins exceeds its covergroup or overlaps another range")
             flat[first : last + 1] = number
     if any(type(hit) is not int or hit < 0 for row in rows for hit in row):
         raise ValueError("a hit count must be an integer of 0 or more")

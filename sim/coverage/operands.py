@@ -99,7 +99,7 @@ class Operation:
 
     @property
     def zero_exponent(self) -> int:
-        """Lower bound e_zero of the exponent to which terms are aligned; fp8 steps have the bound of wider formats."""
+        """Lower bound e_zero of the exponent to which terms are aligned; the bound is the same for fp8 and for f16."""
         bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
         return zero_exponent_for(
             bits, half_result=self.result == "f16", grouped=self.grouped, floor=self.config.exponent_floor
@@ -120,7 +120,7 @@ class Operation:
 
     @cached_property
     def exponents(self) -> range:
-        """Range of exponents of nonzero terms: of elements plus scales for products, of scales for groups of 16."""
+        """Range of exponents of nonzero terms; the exponent of a product group is the sum of its scales' exponents."""
         formats = [*([] if self.grouped else [self.a.format, self.b.format]), *self.scale_formats]
         return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
 

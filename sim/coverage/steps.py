@@ -68,7 +68,7 @@ class StepCoverage:
                 self._sampler.sample(self._values(steps[block], results[block], control))
 
     def _values(self, steps: NDArray[np.uint32], results: NDArray[np.uint64], control: Control) -> StepValues:
-        """Check the undefined-nibble flags of steps with one control word, and return values of the steps to sample."""
+        """Check the undefined-nibble flags of steps with one control word; compute the sampled values of the steps."""
         nibbles = self._reader.nibbles(steps, self.config.elements[control.a].wide)
         chunks = np.arange(self.config.chunks, dtype=np.uint64)
         self._check_flags(results[:, None] >> self._fields["illegal"] + chunks & np.uint64(1), nibbles, control)
@@ -267,7 +267,7 @@ _SCALED_GROUP_BINS = (
 
 
 def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
-    """Return where a group of 16 products alone has the largest exponent but sum zero, in steps with a nonzero term."""
+    """Return the mask of groups of 16 products whose sum is zero, but which alone have the step's largest exponent."""
     others = (s.trace.aligned != 0).any(axis=0) | s.trace.c_participates
     alone = s.sets_e_max.sum(axis=0) + s.c_sets_e_max == 1
     return s.sets_e_max & (s.trace.aligned == 0) & alone & others

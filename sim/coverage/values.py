@@ -53,7 +53,7 @@ class OperationValues(StepValues):
 
 
 class IntegerValues(OperationValues):
-    """Values of integer steps; `a_min` to `b_max` are masks of shape (count, products), others have shape (count,).
+    """Sampled values of integer steps: masks `a_min` to `b_max` of shape (count, products), others of shape (count,).
 
     `agrees` is the mask of steps in which the hardware's result and overflow bit are as expected.
     """
@@ -92,7 +92,7 @@ class IntegerValues(OperationValues):
 
 
 class FloatValues(OperationValues):
-    """Sampled values of float steps; masks of terms have shape (terms, count), masks of steps have shape (count,).
+    """Sampled values of float steps; a mask of terms has shape (terms, count), a mask of steps has shape (count,).
 
     `agrees` is the mask of steps in which the hardware's result is as expected, and `ordinary` the mask of steps
     without special values, whose result is the rounded sum, which may overflow to Inf. `scale_codes` are the block
@@ -166,8 +166,8 @@ class FloatValues(OperationValues):
             classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes
         if classes is None:
             return np.zeros_like(visible), np.zeros_like(visible)
-        # Exclude steps in which a nibble selects halves of two tf32 elements of B: both elements are then partly
-        # selected, so that neither counts as unselected.
+        # Exclude steps in which a nibble selects one half of each of two tf32 elements of B: neither element is then
+        # selected or unselected as a whole.
         if element.container_bits == FORMATS["tf32"].container_bits:
             visible = visible & np.isin(self.nibbles, WHOLE_ELEMENT_NIBBLES).all(axis=1)
         return visible & np.isnan(classes).any(axis=1), visible & np.isinf(classes).any(axis=1)

@@ -16,7 +16,7 @@ from .steps import Steps, step_words
 
 __all__ = ["CompiledRow", "RowModel", "row_constants"]
 
-#: Minimum number of outputs of a batch that several threads compute; one thread computes a smaller batch.
+#: Minimum number of outputs of a batch that is divided among threads; one thread computes a smaller batch.
 _SHARED_OUTPUTS = 1 << 12
 
 

@@ -1,4 +1,4 @@
-"""Arrays that return a hash of their operands instead of D, to test control and operand fetch without a datapath.
+"""Test arrays that return a hash of their operands in place of D, to test control and operand fetch alone.
 
 A result depends on every bit of its row of A, its column of B, its metadata, block scales, control word and
 accumulator. The flags of a row depend on the row and on the panel. So D is wrong if the top module exchanges, drops or

@@ -28,7 +28,7 @@ _BLOCK_OUTPUTS = 1 << 16
 
 
 class Model(Protocol):
-    """Model of a dot-product unit with metadata decoder, which computes batches of steps."""
+    """Model of a dot-product unit with metadata decoder; the model computes batches of steps (dot products)."""
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
         """Compute one step for each output of a batch; parameters and result are those of :meth:`Engine.compute`."""

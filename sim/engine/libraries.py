@@ -32,7 +32,7 @@ def recipe() -> str:
 
 
 def can_be_specialised() -> bool:
-    """Return whether Yosys is installed, which builds libraries for one instruction by folding its control word."""
+    """Return whether Yosys is installed; only with Yosys can a library be specialised for one instruction."""
     try:
         yosys_version()
     except BackendError:

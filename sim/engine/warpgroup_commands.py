@@ -1,4 +1,4 @@
-"""Commands for the compiled model of a warpgroup, concurrent ``mma`` instructions of single warps, and results."""
+"""Inputs and results of the compiled warpgroup: its commands, and concurrent ``mma`` instructions of single warps."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -151,11 +151,11 @@ class AssumedArray(Warp):
 
 
 def _read_by_array(config: CoreConfig, item: Any, result: Any, valid: Value) -> list[Any]:
-    """Return assignments that set `result` to the operands in `item` that an array of units reads, else to zero."""
+    """Return assignments that copy to `result` the operands in `item` that the array reads, and clear the others."""
     control, long = item.control, item.long
     sparse, half, wide = control.sparse, control.result == ResultCode.F16, is_wide(config, control.a)
     scaled = control.scale != ScaleCode.NONE
-    # For each operand, one entry per register of a lane: the condition under which the array reads the register.
+    # For each operand and each register of a lane, the condition under which the array of units reads it.
     registers = {
         "a": (Const(1), Const(1), long, long),
         "b": (Const(1), sparse | long, sparse & long, sparse & long),

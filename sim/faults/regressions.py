@@ -88,7 +88,7 @@ class _Components:
         self._library = ComponentLibrary(self.netlist.compiled(folder, "components.cpp", {}, ports), ports)
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the vectors of the component that has the fault; without a fault, run the vectors of all components."""
+        """Run the test vectors of the component with the fault; without a fault, run those of all components."""
         self._library.select_fault(fault.number if fault else 0)
         for name in [fault.component] if fault else self._vectors:
             stimulus, expected, means = self._vectors[name]

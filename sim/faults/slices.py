@@ -41,7 +41,7 @@ _LARGEST_ASSUMPTION = 5000
 
 
 class Claim(NamedTuple):
-    """Claim that a fault never changes a bit: literal of the bit without the fault, and literal of the bit with it."""
+    """Claim that a fault never changes a bit: the bit's literals without and with the fault are always equal."""
 
     right: int
     faulty: int
@@ -66,7 +66,7 @@ class Slices:
         #: Nodes that the fault can affect, and for each of these nodes its copy with the fault.
         self._originals: list[int] = []
         self._copies: dict[int, int] = {}
-        #: All assumptions of the design, and those that depend on few nodes, which every proof uses.
+        #: All assumptions of the design; and the assumptions that depend on few nodes. Every proof uses the latter.
         self._all_assumptions = [one for literal in graph.assumptions for one in graph.conjuncts(literal)]
         self._assumptions = [one for one in self._all_assumptions if len(self._cone([one])) <= _LARGEST_ASSUMPTION]
         nodes = range(graph.registers, len(graph))
@@ -89,7 +89,7 @@ class Slices:
         return [claim for claim in claims if claim.right != claim.faulty]
 
     def representatives(self, claims: Iterable[Claim]) -> list[Claim]:
-        """Group claims whose logic has equal structure; return one claim per group, from the smallest group on."""
+        """Group claims whose logic has equal structure; return one claim of each group, smallest group first."""
         groups: dict[bytes, list[Claim]] = {}
         for claim in claims:
             groups.setdefault(self._structure(claim), []).append(claim)
@@ -193,7 +193,7 @@ class Slices:
         return frozenset(ends)
 
     def _cone(self, literals: Iterable[int], ends: frozenset[int] = frozenset()) -> set[int]:
-        """Return all nodes but constants on which `literals` depend; dependencies end at the registers in `ends`."""
+        """Return all nodes but constants on which `literals` depend, without what the registers in `ends` depend on."""
         reached, pending = set[int](), [literal >> 1 for literal in literals]
         while pending:
             node = pending.pop()

@@ -140,7 +140,7 @@ class WarpgroupRegression:
         described.reads, described.ready = job.reads, _ready(registers, job)
 
     def _instructions(self, items: list[Item], registers: RegisterCycles, pattern: NDArray[np.uint16]) -> Any:
-        """Return the ``mma`` instructions of each tensor core, as many as the pattern can offer, repeating `items`."""
+        """Return as many ``mma`` for each tensor core as the pattern can offer. The ``mma`` repeat the list `items`."""
         payloads = [self._address(joined([item.payload], mma_layout().size)) for item in items]
         results = [self._address(joined([item.expected], warp_result_layout().size)) for item in items]
         answer = self._address(np.zeros(RESULT_WORDS, np.uint32))
@@ -211,7 +211,7 @@ def _registers(blocks: int) -> RegisterCycles:
 
 
 def _ready(registers: RegisterCycles, job: Job) -> int:
-    """Return the number of cycles from acceptance of a multiplication, which runs alone, to its first accumulators."""
+    """Return the cycles from acceptance of a multiplication that runs alone to acceptance of its first accumulators."""
     command = warpgroup_layout().from_bits(job.instruction)
     sparse, narrow = bool(command.control.sparse), command.control.result == ResultCode.F16 or not command.last_panel
     of_a = 0 if command.a_shared else registers.of_wgmma(sparse=sparse, narrow=narrow)

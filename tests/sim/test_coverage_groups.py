@@ -181,8 +181,8 @@ def test_other_files() -> None:
     for text, message in (
         ("", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "JSON without a field kind of value 'sptc coverage'"),
-        ('{"kind": "a cake", "version": 1}', "JSON without a field kind of value 'sptc coverage'"),
+        ("[]", "no JSON object whose field 'kind' is 'sptc coverage'"),
+        ('{"kind": "a cake", "version": 1}', "no JSON object whose field 'kind' is 'sptc coverage'"),
         (Coverage().to_json().replace(f'"version": {VERSION}', '"version": 99'), "of version 99, but sptc reads"),
         ('{"kind": "sptc coverage", "version": 1}', "damaged"),
         ('{"kind": "sptc coverage", "version": 1, "groups": 5}', "damaged"),

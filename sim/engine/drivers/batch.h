@@ -20,7 +20,7 @@ struct Batch {
     }
 };
 
-// Overflow bit of a previous result, at its position in the control word.
+// Return the overflow bit of the previous step's result, shifted to its position in the next step's control word.
 inline uint32_t overflow_of(uint64_t previous) { return uint32_t(previous >> result_overflow & 1) << overflow_bit; }
 
 #endif

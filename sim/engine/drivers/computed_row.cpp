@@ -10,16 +10,16 @@
 
 namespace {
 
-// Lines, which are the rows or the columns of a matrix: input words, number of lines, and distance between the results
-// of two consecutive lines.
+// All rows of A or all columns of B of a matrix product: input words, number of rows or columns, and distance between
+// the results of two consecutive rows or columns.
 struct Lines {
     const uint32_t *words;
     size_t count, distance;
 };
 
 // Compute the outputs of up to `lanes` rows with all columns, or of up to `lanes` columns with all rows. Each vector
-// lane computes one row or column of `in_lanes`; lane 0 computes number `first`. `previous` and `results` begin at the
-// first output of the matrix.
+// lane computes one row or column of `in_lanes`, in ascending order from index `first` on. `previous` and `results`
+// begin at the first output of the matrix.
 void compute_lines(const Lines &in_lanes, size_t first, const Lines &others, const uint64_t *previous,
                    uint64_t *results) {
     const size_t count = in_lanes.count - first < lanes ? in_lanes.count - first : lanes;

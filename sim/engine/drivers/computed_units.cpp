@@ -1,5 +1,5 @@
-// Library of dot-product units, each computed by a generated function without registers. Steps are collected until one
-// result is due, and are then computed together.
+// Library that simulates dot-product units by a generated function without registers. The library collects steps until
+// a unit must return a result that is not computed, and then computes all collected steps together.
 #include <cstring>
 #include <deque>
 #include <vector>

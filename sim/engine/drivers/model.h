@@ -10,8 +10,8 @@ struct Driven {
     Ports ports{model};
 };
 
-// Clock a rising edge. The model does nothing at a falling edge and is not evaluated there. Instead, the variable in
-// which the model records the last clock value is cleared. The name of this variable is specific to the Verilator
+// Apply a rising clock edge. The model does nothing at a falling edge and is not evaluated there. Instead, the variable
+// in which the model records the last clock value is cleared. The name of this variable is specific to the Verilator
 // version that sptc requires. The function is a template because a model without registers has no clock.
 template <typename Clocked>
 void rise(Clocked &model) {

@@ -13,8 +13,8 @@ constexpr uint32_t memory_units = 1u << 14;
 
 struct Command {
     const uint32_t *payload[2];                // command payload for each CTA
-    uint32_t *flags[2];                        // flags of undefined nibbles for each eight columns of D, as written
-    int32_t panels, written[2], undefined[2];  // 8-column panels of D (0: commit), panels written, undefined placements
+    uint32_t *flags[2];                        // undefined-nibble flags of panels (8 columns of D), in order of writing
+    int32_t panels, written[2], undefined[2];  // numbers of 8-column panels of D, and of written ones; placement flags
     int64_t taken[2], done[2];
 };
 

@@ -11,11 +11,11 @@ constexpr uint32_t memory_units = 1u << 14, half = memory_units / 2;
 // A command of a warpgroup. `image` has the contents of the half of shared memory that contains `first_unit`, or of all
 // shared memory if `image` is larger than one half. Negative `reads` or `ready` are not checked.
 struct Command {
-    const uint32_t *payload, *image, *c, *expected;  // c: null if C is the previous multiplication's result
+    const uint32_t *payload, *image, *c, *expected;  // `c` is null if C is the previous multiplication's result
     uint32_t *results;
     int32_t operation, pending, panels, first_unit, image_units;
     int32_t reads;  // number of cycles in which shared memory is read
-    int32_t ready;  // cycles from acceptance of a multiplication that runs alone to its first accumulators
+    int32_t ready;  // cycles from acceptance of a lone multiplication to acceptance of its first C
     int64_t taken, done;
 };
 
@@ -52,9 +52,9 @@ struct Work {
     int64_t patience;                       // maximum number of cycles without a transfer
     int64_t longest_wait, longest_silence;  // longest waits in cycles: for a stream transfer, and for an mma result
     int64_t ends_with_commands;             // whether the run ends after the commands, even before all mma end
-    int64_t compares;                       // whether the outputs must have the hashes in `outputs`
+    int64_t compares;                       // whether hashes of outputs are compared with `outputs`
     int64_t accepted;                       // number of accepted accumulator panels (eight columns of C)
-    uint32_t *outputs;                      // for each cycle without reset, a hash of all outputs; null: not hashed
+    uint32_t *outputs;                      // a hash of all outputs for each cycle without reset; null for no hashes
 
     // Return the index of the first multiplication from command `place` on; `count` if there is none.
     int64_t multiplication_from(int64_t place) const {
@@ -99,7 +99,7 @@ class Run {
     Results<warp_words * 4> of_mma[warps];
     std::deque<int64_t> marks;  // for each pending commit group, number of finished multiplications that completes it
     int64_t issued, finished, times_read, reads_due, since_alone, ready_alone;
-    int64_t since[warps], interval[warps];  // per tensor core: cycles since its last mma, and until it takes the next
+    int64_t since[warps], interval[warps];  // cycles since a tensor core's last mma, and minimum cycles between mma
     Waiting closed, starved;
 
     void forget();
