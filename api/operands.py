@@ -124,8 +124,8 @@ def check_image(smem: object, instruction: str, maps: Mapping[str, SharedMap]) -
         size = smem.shape[-1]
         first = where.first_beyond(min(size, ADDRESS_SPACE))
         if first is not None:
-            limit = f"smem has {size}" if size <= ADDRESS_SPACE else f"descriptors address {ADDRESS_SPACE}"
-            raise OperandError(f"descriptor {name} of {instruction} reaches byte {first}, but {limit} bytes")
+            limit = f"smem has {size} bytes" if size <= ADDRESS_SPACE else f"descriptors address {ADDRESS_SPACE} bytes"
+            raise OperandError(f"descriptor {name} of {instruction} reaches byte {first}, but {limit}")
     return smem
 
 

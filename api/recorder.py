@@ -33,7 +33,7 @@ class Recorder:
         self.computes.make_ready(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute a product with the wrapped back end. Record the operands and the product."""
+        """Compute a matrix product with the wrapped back end. Record the operands and the product."""
         product = self.computes.multiply(instruction, arch, operands)
         self.operands.append(operands)
         self.products.append(product)

@@ -73,7 +73,7 @@ def _execute(options: argparse.Namespace) -> int:
     config = datapath(options)
     for name in ("full_adders", "least_area", "clock_gating"):
         if getattr(options, name) and not options.liberty:
-            raise Error(f"--{name.replace('_', '-')} needs the cells of a library: add --liberty FILE")
+            raise Error(f"--{name.replace('_', '-')} needs a cell library: add --liberty FILE")
     _check_placing(options)
     if options.top and (options.unit_only or options.combinational or options.fpga):
         raise Error("--top cannot be combined with --unit-only, --combinational or --fpga")

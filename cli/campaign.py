@@ -111,7 +111,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def common(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of a campaign plan that the options of :func:`add_limits` set."""
+    """Return the parameters of a campaign that the options of :func:`add_limits` set, by name."""
     return {
         "instructions": tuple(dict.fromkeys(resolve(text).name for text in options.instruction)),
         "tiles": options.tiles,
@@ -144,7 +144,7 @@ def conduct(
 
 
 class _Run:
-    """One run of a command for campaigns, which executes the campaign and prints the result."""
+    """One run of a command that compares shards of random tiles (a campaign) and prints the result."""
 
     def __init__(
         self, options: argparse.Namespace, record: Record, command: Sequence[str], chosen: Sequence[str]
@@ -231,7 +231,7 @@ class _Run:
         return shlex.join([*words, "--only", str(index)])
 
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
-        """Write the operands of a mismatch, reduced to few, as ``.npz``; return a description as JSON values."""
+        """Write the operands that a mismatch needs as an ``.npz`` file; return a description as JSON values."""
         path = (self.options.state or Path()) / f"campaign-{shard.seed}-shard-{shard.index}.npz"
         description: dict[str, Any] = {
             "shard": shard.index,

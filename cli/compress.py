@@ -59,8 +59,8 @@ def _add_input_options(parser: argparse.ArgumentParser) -> None:
     numbers.add_argument(
         "--recipe",
         choices=RECIPES,
-        help="scales of the quantised values: none, or one for all integers (plain, the default), one per block of 32 "
-        "(mx), 16 (nvfp4) or 64 (group) stored values, or one per row (channel)",
+        help="scales of quantised values. plain (default): one for a matrix of integers, none for floats; mx, nvfp4, "
+        "group: one per block of 32, 16 or 64 stored values; channel: one per row",
     )
     numbers.add_argument(
         "--saturate",
@@ -156,7 +156,7 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _required(options: argparse.Namespace, packing: PackingOptions) -> dict[str, str]:
-    """Return, as texts, the options that say how FILE is stored and that the output format does not have."""
+    """Return, as texts, the options with which FILE must have been stored; skip options of the output format."""
     values = {"instruction": packing.instruction, "selector": options.selector, "tile_k": options.tile_k}
     return {key: str(value) for key, value in values.items() if value is not None and options.to != _OPTION_OF[key]}
 

@@ -154,7 +154,7 @@ def _fits(value: object, expected: object) -> bool:
 def orders_of(options: argparse.Namespace) -> int:
     """Return the number of port orders that ``--orders`` gives; several orders without ``--liberty`` are an `Error`."""
     if options.orders > 1 and not options.liberty:
-        raise Error("--orders permutes the ports before mapping to a library: add --liberty FILE")
+        raise Error("--orders permutes the ports before mapping to a cell library: add --liberty FILE")
     return int(options.orders)
 
 
@@ -167,7 +167,7 @@ def library_of(options: argparse.Namespace) -> "Library | None":
 
     if not options.liberty:
         if options.dont_use:
-            raise Error("--dont-use needs the cells of a library: add --liberty FILE")
+            raise Error("--dont-use needs a cell library: add --liberty FILE")
         return None
     patterns = DONT_USE if options.dont_use is None else [word for word in options.dont_use if word != "none"]
     return Library.read(*options.liberty, dont_use=patterns)

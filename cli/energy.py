@@ -91,8 +91,8 @@ def add_parser(commands: Commands) -> None:
         "top",
         choices=_TOPS,
         default="unit",
-        help="module to map: a unit with its metadata decoder, or a warp: the array, the gather of operands from "
-        "registers and the scatter of results (default: unit)",
+        help="module to map to cells: a dot-product unit with its metadata decoder, or a warp: an array of units, "
+        "and the logic that moves operands and results between registers and array (default: unit)",
     )
     switch(
         parser,

@@ -137,12 +137,12 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         help=f"order in which slices of K are added: {', '.join(ORDERS[:-1])}, or a binary tree such as 'tree 1 0', "
         "which first adds slices whose numbers differ only in bit 1",
     )
-    group.add_argument("--k-order", choices=K_ORDERS, help="order of the instructions within each slice of K")
+    group.add_argument("--k-order", choices=K_ORDERS, help="order in which instructions along K are executed")
     group.add_argument(
         "--interleave",
         type=int,
         choices=INTERLEAVES,
-        help="distribute the elements along K over two dense instructions in turn, this number of bits at a time",
+        help="along K, assign groups of elements with this number of bits alternately to two dense instructions",
     )
     group.add_argument(
         "--promote",
@@ -282,7 +282,7 @@ def _matrices(options: argparse.Namespace) -> list[NDArray | Compressed]:
 
 
 def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]) -> dict[str, Any]:
-    """Return all options that affect the result, by name; only a product with equal options can be resumed."""
+    """Return, by name, all options that affect the result. Only a matrix product with equal options can be resumed."""
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
     values = {name: getattr(options, name) for name in (*names, *NUMERICS, "compare_dense", "alpha", "beta", "relu")}
     # Convert the method of summation to JSON and back, to compare it with the JSON in the folder of an unfinished
@@ -337,4 +337,4 @@ def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolde
                     folder.add(block)
                 shown.update(len(folder.done) - shown.n)
         except WorkError as error:
-            raise Error(f"the computation of a block of the product failed: it {error.reason}") from error
+            raise Error(f"the computation of a block of the matrix product failed: it {error.reason}") from error

@@ -51,7 +51,7 @@ def add_parser(commands: Commands) -> None:
         nargs=3,
         type=integer(1, 1 << 20),
         metavar=("M", "N", "K"),
-        help="M, N and K of the product of --probe (default 128 128 4096)",
+        help="M, N and K of the matrix product for --probe (default 128 128 4096)",
     )
     add(probing, "seed", note=" of --probe (default 0)")
     add(parser, "json")
@@ -90,7 +90,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         help="number of thread blocks of a stream-K kernel, if known (default: the SM counts of GPUs of --arch)",
     )
     parser.add_argument(
-        "--promote", type=integer(0), metavar="N", help="number of instructions per partial sum added in f32, if known"
+        "--promote", type=integer(0), metavar="N", help="number of instructions per sum that is added in f32, if known"
     )
     add_numerics(parser)
     add_scalings(parser, "epilogue of the kernel")

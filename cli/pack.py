@@ -42,7 +42,7 @@ def add_parser(commands: Commands) -> None:
         "instruction",
         nargs="+",
         metavar="INSTRUCTION",
-        help="instructions in PTX syntax (tcgen05 with shape and types in brackets), or 'all'; each gets its own pack",
+        help="instructions in PTX syntax (tcgen05 with shape and types in brackets), or 'all'; each gets its own file",
     )
     add(
         parser,
@@ -51,7 +51,7 @@ def add_parser(commands: Commands) -> None:
         type=architecture_or_all,
         help="architectures, or 'all' (default: all that have the instruction)",
     )
-    add(parser, "output", required=True, metavar="FOLDER", help="folder to write to, or FILE.npz for one pack")
+    add(parser, "output", required=True, metavar="FOLDER", help="folder for conformance packs, or FILE.npz for one")
     add(parser, "seed", default=0, note=" (default %(default)s)")
     add(parser, "jobs", "json")
     parser.set_defaults(execute=lambda options: write_packs(options, options.instruction))
@@ -92,7 +92,7 @@ def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int
     folder: Path = options.output
     if folder.suffix == ".npz":
         if len(subjects) > 1:
-            raise FileError(f"{folder} is a file for one pack, not for {len(subjects)}: --output must be a folder")
+            raise FileError(f"{folder} can hold one conformance pack, not {len(subjects)}: --output must be a folder")
         paths = [folder]
         require_writable(folder)
     else:

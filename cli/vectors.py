@@ -53,16 +53,16 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--level",
         choices=LEVELS,
-        help="content of the vectors: registers and memory (the default), or the inputs and outputs of the Verilog "
-        "module warp, row or unit",
+        help="content of the test vectors: registers and memory (the default), or the inputs and outputs of the "
+        "Verilog module warp, row or unit",
     )
     add(parser, "distribution", "nibbles")
     add(
         parser,
         "backend",
         choices=BACKENDS,
-        help="back end for the results of level registers: the golden model (the default), or libsptc, which gives the "
-        "same bits several times as fast",
+        help="back end for the results if --level is registers: the golden model (the default), or libsptc, which "
+        "gives the same bits several times as fast",
     )
     switch(parser, "--bench", "also write the Verilog of the top module and a testbench, tb.sv", default=None)
     add(
@@ -116,7 +116,7 @@ def _execute_alias(options: argparse.Namespace) -> int:
     refuse(options, excluded, f"cannot be combined with {former}")
     if options.pack:
         if not options.output:
-            raise OperandError("--pack needs --output FOLDER, or --output FILE.npz for one pack")
+            raise OperandError("--pack needs --output FOLDER, or --output FILE.npz for a single conformance pack")
         return pack.write_packs(options, options.pack)
     if not options.results:
         raise OperandError("--check needs --results FILE")

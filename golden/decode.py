@@ -52,7 +52,7 @@ class Terms:
         return Terms(self.values.take(rows, axis=0), self.exponents.take(rows, axis=0), classes)
 
     def with_classes(self) -> "Terms":
-        """Return the operands with `classes` filled in: products with NaN or Inf need the classes of A and B."""
+        """Return the operands with the field `classes` computed. Products of a NaN or an Inf need this field."""
         if self.classes is not None:
             return self
         return Terms(self.values, self.exponents, np.sign(self.values).astype(np.float32))

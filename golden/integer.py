@@ -15,7 +15,7 @@ _EXACT_F32_TERMS = 256
 
 
 def integer_chain(instruction: Instruction, mux: str, operands: MatrixOperands) -> NDArray[np.uint32]:
-    """Return D (uint32) of a chain of integer instructions along K, for a batch of matrices.
+    """Return D (uint32) of successive integer instructions that accumulate along K, for a batch of matrices.
 
     The K of the matrices is any multiple of the instruction's k; `mux` is the multiplexer type, ``mux4`` or ``mux3``.
     """

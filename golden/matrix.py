@@ -27,7 +27,7 @@ _BLOCK_OUTPUTS = 8192
 
 
 def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
-    """Return D = A B + C, bit for bit as a chain of the instruction along K computes it. D has the type and shape of C.
+    """Return D = A B + C with the bits that successive instructions along K compute. D has the type and shape of C.
 
     The k of the instruction must divide K. One instruction multiplies k columns of A by k rows of B; its result is the
     accumulator of the next instruction. The matrices may have any m and n. The numerics are those of `arch`. Any
@@ -84,7 +84,7 @@ def _float_chain(
     operands: MatrixOperands,
     traces: list[Trace] | None = None,
 ) -> NDArray:
-    """Return D of a chain of float instructions along K. With `traces`, float64 keeps the recorded values exact."""
+    """Return D of float instructions that accumulate along K. With `traces`, float64 keeps recorded values exact."""
     a_codes, b_codes, rows = select(instruction, mux, operands)
     a_format, b_format = instruction.a, instruction.b
     if parameters.method is Method.EMULATED:
@@ -114,7 +114,7 @@ def _float_chain(
 
 
 def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Iterator[list[NDArray[np.intp]]]:
-    """Yield, for each instruction along K, the stored elements of A (indices) of each sum that is rounded once."""
+    """Yield a list for each instruction along K: for each rounded sum, the indices of its stored elements of A."""
     length = instruction.stored_k if parameters.method is Method.INTEGER else parameters.step
     for first in range(0, stored_k, instruction.stored_k):
         slots = np.arange(first, first + instruction.stored_k)

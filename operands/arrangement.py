@@ -1,4 +1,4 @@
-"""A fixed placement of ``tcgen05.mma`` operands in tensor memory and shared memory, with packing and unpacking."""
+"""Write ``tcgen05.mma`` operands to fixed places in tensor memory and shared memory, and read them back."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,7 +41,7 @@ class Arrangement:
 
     @property
     def idesc(self) -> int:
-        """Instruction descriptor, the 32-bit operand of the instruction with shape and types."""
+        """Instruction descriptor: the 32-bit operand that states shape and types of the instruction."""
         return encode_instruction_descriptor(self.opcode, self._descriptor)
 
     def images(self, matrices: MatrixOperands) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:

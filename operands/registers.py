@@ -28,7 +28,7 @@ CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.
 
 @lru_cache(maxsize=256)
 def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_registers: bool) -> tuple[str, NDArray]:
-    """Return a numpy type for runs of successive elements, and the index of each run, to copy matrices from registers.
+    """Return a numpy type that holds a run of adjacent elements, and the index of each run, to copy matrices by runs.
 
     A run is as long as possible, so that few items are copied. The indices are positions in the register array, or with
     `to_registers` in the matrix, which then is copied to registers; see :func:`from_registers`.

@@ -51,7 +51,7 @@ class OutputChain:
 
     @property
     def shown(self) -> tuple[Link, ...]:
-        """At most eight instructions to print, up to the last instruction that gives the expected code, if any."""
+        """Up to eight instructions to print. The last one gives the expected code, if any instruction does."""
         last = max((number for number, link in enumerate(self.links) if link.wanted), default=len(self.links) - 1)
         return self.links[max(0, last + 1 - _SHOWN) : last + 1]
 

@@ -122,7 +122,7 @@ def _draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 def _boxes_of_fetch(picture: Diagram, top: float, bottom: float) -> None:
-    """Draw the operand supply of a warpgroup: shared memory, operand fetch, instructions and instruction slots."""
+    """Draw how a warpgroup gets its operands: shared memory, operand fetch, and buffers of two instructions."""
     picture.box((_LEFT, top, 130, 140), ["shared memory", "one port,", f"{SHARED_BYTES} bytes per cycle"], "operand")
     picture.arrow((_LEFT + 130, top + 70), (210, top + 70))
     picture.box((210, top, 210, 140), ["operand fetch", "a core matrix per cycle, B first", "two panels of B"], "logic")

@@ -46,7 +46,7 @@ class _Row:
 
 #: Maximum number of characters per printed line.
 _WIDTH = 100
-#: Order of the architectures in tables: the architecture with recordings is first.
+#: Order of the architectures in tables: the architecture with recorded GPU results is first.
 ARCHITECTURE_COLUMNS = ("sm_90", *(arch for arch in ARCHITECTURES if arch != "sm_90"))
 #: Meaning of each level of evidence, one sentence per level.
 EVIDENCE_LEVELS = [f"{level.value.capitalize()}: {level.meaning}." for level in Evidence]
@@ -65,7 +65,7 @@ def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]
 
 
 def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: str) -> dict[str, str]:
-    """Return, by architecture, the evidence for the given instructions as text, or `absent` if it lacks all of them."""
+    """Return as text the evidence for instructions, by architecture; `absent` if an architecture has none of them."""
     cells = {}
     for arch in ARCHITECTURES:
         counts = Counter(evidence(i, arch, opcode=opcode) for opcode, i in instructions if arch in i.architectures)
@@ -108,7 +108,7 @@ def _row(row: Variant) -> _Row:
 
 
 def _shapes(opcodes: Sequence[Opcode]) -> str:
-    """Return the shapes of opcodes that differ only in the number of CTAs or of block scales, as text."""
+    """Return the shapes of the opcodes as text. The opcodes differ only in the number of CTAs or of block scales."""
     words = {}
     for opcode in opcodes:
         rows = ", ".join(f"m{m}nNk{opcode.k}" for m in opcode.rows)

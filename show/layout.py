@@ -23,7 +23,7 @@ from .layout_text import layout_as_text, numerics_as_dict
 
 __all__ = ["Layout", "PastedInstruction", "TileChoice", "layout"]
 
-#: Default architecture, which has the most recordings.
+#: Default architecture: the one with the most recorded GPU results.
 _ARCH = "sm_90"
 #: Maximum width of a list of registers in characters; longer lists are shortened.
 _WIDTH = 44

@@ -43,7 +43,7 @@ def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
 
 
 def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
-    """Return the cycles of the product on an array with a full pipeline, and the utilisation of its multipliers."""
+    """Return the cycles of a matrix product on an array with a full pipeline, and the utilisation of multipliers."""
     config = PRESETS[PRESET_OF_ARCHITECTURE[problem.way.arch]]
     if problem.numerics or not config.holds(i) or numerics(i, problem.way.arch).method is Method.EMULATED:
         return {"cycles": None, "utilisation": None}

@@ -151,7 +151,7 @@ class Archive:
         return str(self._checked(key, default, (), "U", "a 0-d string"))
 
     def integers(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the array of a key as a tuple of integers as long as `default`; `default` if the key is missing."""
+        """Return the array of a key as a tuple of ``len(default)`` integers, or `default` if the key is missing."""
         value = self._checked(key, default, (len(default),), "iu", f"{_COUNTS[len(default)]} integers")
         return tuple(int(number) for number in value)
 
@@ -180,7 +180,7 @@ class Archive:
     def count_cases(self, counts: dict[str, int]) -> int:
         """Return the number of cases; raise a `FileError` unless all arrays have the same positive number of cases."""
         if not min(counts.values()):
-            raise FileError(f"{self.path} holds no cases")
+            raise FileError(f"{self.path} holds no cases: its arrays are empty")
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{key} {count}" for key, count in counts.items())
             raise FileError(f"{self.path}: the arrays have different numbers of cases ({listed})")

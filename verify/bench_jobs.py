@@ -142,7 +142,7 @@ def _moved(descriptor: int, base: int) -> Any:
 
 
 def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
-    """Return a warp's accumulators for each eight columns of D: 32 lanes x 4 registers; unused ones are random or 0."""
+    """Return a warp's accumulators per eight columns of D: 32 lanes x 4 registers. Unused registers are random or 0."""
     used = registers.reshape(WARP_LANES, n // WARP_COLUMNS, -1).swapaxes(0, 1)
     shape = (len(used), WARP_LANES, REGISTERS)
     panels = np.zeros(shape, np.uint32) if rng is None else rng.integers(0, 1 << 32, shape, dtype=np.uint32)
@@ -269,7 +269,7 @@ def random_instruction(
 
 
 def _offset_of_d(limits: Limits, n: int, rng: np.random.Generator, before: CtaInstruction | None) -> int:
-    """Draw the first tensor memory column of D, which has `n` columns, as an offset from `limits.d_first`."""
+    """Return a random first column of D in tensor memory, as an offset from `limits.d_first`. D has `n` columns."""
     last = limits.d_columns - n
     if before is not None and rng.integers(2):
         start = before.arguments["d"] - limits.d_first
@@ -360,7 +360,7 @@ def _fits(instruction: CtaInstruction) -> bool:
 
 
 def _commits(rng: np.random.Generator) -> int:
-    """Draw the number of ``tcgen05.commit`` after an instruction: none, one, or rarely up to twelve."""
+    """Return a random number of ``tcgen05.commit`` after an instruction: none, one, or rarely up to twelve."""
     if rng.random() >= 0.6:
         return 0
     return int(rng.integers(2, 13)) if rng.random() < 0.25 else 1

@@ -68,7 +68,7 @@ def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
 
 
 class StateFolder:
-    """Folder with the state of a campaign, which is created if missing and locked by one process at a time.
+    """Folder with the state of a campaign. It is created if missing, and only one process at a time can lock it.
 
     `parameters` are the parameters of the campaign in the folder, or None if the folder holds no campaign. Raise a
     `FileError` if the folder cannot be created or read, holds other data, or is in use.
@@ -257,7 +257,7 @@ class Record:
 
 
 def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
-    """Return a campaign's counts by instruction and place of A as gzipped JSON, the input of :mod:`sptc.isa.evidence`.
+    """Return results of a campaign by instruction and location of A, as gzipped JSON for :mod:`sptc.isa.evidence`.
 
     The JSON has `about` (version, GPU and date of the comparison), architecture, seed, and tiles per shard. It also has
     the numbers of shards, tiles, outputs and mismatches by instruction and location of A. The plan of the campaign must
@@ -298,7 +298,7 @@ def make_ready(backends: Sequence[str], arch: str) -> None:
 
 
 def unfinished(record: Record, *, shards: int | None = None, outputs: int | None = None) -> Iterator[Shard]:
-    """Yield unfinished shards (groups of tiles) of a campaign in order; with `shards`, those among the first `shards`.
+    """Yield the unfinished shards (groups of tiles) of a campaign in order, with indices below `shards` if given.
 
     With `outputs`, stop when all shards up to this point, including finished shards, compare at least `outputs`
     outputs.

@@ -51,7 +51,7 @@ def draw_candidates(
 def _with_metadata(
     i: Instruction, matrices: MatrixOperands, rng: np.random.Generator, any_nibble: bool = False
 ) -> Given:
-    """Draw metadata nibbles, also for the next sparsity selector; keep given nibbles unless `any_nibble` is set."""
+    """Choose random metadata nibbles, also of the next sparsity selector. Keep given nibbles unless `any_nibble`."""
     if i.rule is None:
         return Given(matrices)
     legal = np.array(sorted(i.rule.legal), np.uint8)
@@ -64,7 +64,7 @@ def _with_metadata(
 
 
 def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw tiles whose two largest products cancel; other terms are near the lowest bit that alignment keeps."""
+    """Return tiles whose two largest products cancel. Other terms are near the lowest bit that alignment keeps."""
     draft = Draft(i, cases, rng)
     low, high = np.add(exponents_of(i.a), exponents_of(i.b)).tolist()
     largest = rng.integers(min(max(low + numerics.alignment_bits // 2, -120), high), high, cases, endpoint=True)
@@ -95,7 +95,7 @@ def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cas
 
 
 def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw tiles with C = 0; scales bring terms near the lowest bit of D or the lowest bit that alignment keeps."""
+    """Return tiles with C = 0. Scales bring terms near the lowest bit of D or the lowest bit that alignment keeps."""
     assert i.scale_format
     assert i.scale_size
     matrices = scaled_matrices(i, "zeros" if numerics.method is Method.GROUPED else "mid", cases, rng)
@@ -132,7 +132,7 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
 
 
 def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw tiles with one group of large ue4m3 scales, whose sum is zero or cancels C, and with groups of small scales.
+    """Return random tiles: a group with large ue4m3 scales sums to zero or cancels C; all other scales are small.
 
     The large scales are 2**8 each, so that with F = 35 the last bit kept is 2**-19. The last bit of all other scaled
     products is 2**-20, because each of their scales is a multiple of 2**-9. Alignment can therefore truncate this bit.
@@ -216,7 +216,7 @@ def _powers(draft: Draft, fmt: Format, exponents: Codes, shape: tuple[int, ...])
 
 
 def _accumulators(draft: Draft) -> Codes:
-    """Draw accumulators: zeros, subnormal numbers, and the least normal number, each of either sign."""
+    """Return random accumulators: zeros, subnormal numbers, and the least normal number, each of either sign."""
     fmt, shape = draft.instruction.c, draft.c.shape
     one = 1 << fmt.fraction_bits
     bodies = np.where(

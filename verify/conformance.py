@@ -63,8 +63,8 @@ class Apart:
     """Numbers of outputs that a neighbour (wrong model) computes wrongly, by case of a conformance pack."""
 
     name: str  #: Name of the neighbour (wrong model), such as "F = 24"
-    outputs: tuple[int, ...]  #: Number of outputs that differ from the right model, for each case of the pack
-    digest: str  #: SHA-256 of all outputs that the wrong model computes for the pack
+    outputs: tuple[int, ...]  #: Number of outputs that differ from the right model, for each test case
+    digest: str  #: SHA-256 of all outputs that the wrong model computes for the test cases
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,10 +75,10 @@ class Pack:
     seed: int
     candidates: int  #: Number of candidate tiles from which the cases were chosen
     #: Neighbours (wrong models) that can differ from the right model, including those that differ in no case of the
-    #: pack.
+    #: conformance pack.
     neighbours: tuple[Apart, ...]
     same: dict[str, str]  #: Neighbours (wrong models) that give the right result for all operands, each with the reason
-    #: Groups of neighbours (wrong models) with equal results, which the pack does not distinguish from each other.
+    #: Groups of neighbours (wrong models) with equal results. The test cases do not distinguish them from each other.
     alike: tuple[tuple[str, ...], ...]
 
     @property
@@ -96,7 +96,7 @@ class Pack:
 def choose_pack(
     subject: Subject, arch: str, seed: int, *, rows: int | None = None, sparsity_selector: int | None = None
 ) -> Pack:
-    """Draw many tiles, and choose as test cases a few that distinguish right model and wrong models from each other.
+    """Generate many random tiles. Choose a few test cases that distinguish right and wrong models from each other.
 
     Equal arguments give equal packs. `rows` is the number of different rows of A, by default M; these rows are repeated
     up to M. The sparsity selector is random by default. Raise an `InstructionError` if the architecture lacks the
@@ -122,7 +122,7 @@ def choose_pack(
 
 
 class _Choice:
-    """Cases chosen so far among all candidate tiles, with their operands."""
+    """Test cases that were chosen so far from all candidate tiles, with their operands."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         self._models = models
@@ -174,14 +174,14 @@ class _Choice:
 
 
 def _described(file: Replayable, seed: int, candidates: int) -> Pack:
-    """Return the conformance pack with the test cases in `file`, after comparison of the file's D with wrong models.
+    """Return the conformance pack of the test cases in `file`, and compare D of the file with results of wrong models.
 
     Raise an `Error` if the file cannot be computed; if its D is not the result of the right model; or if it uses a
     placement or negation that packs do not have.
     """
     assert file.d is not None
     if (file.run() != file.d).any():  # run() raises an `Error` if the operands are invalid
-        raise FileError(f"D in the pack of {file.name} is not the result of the model of {file.arch}")
+        raise FileError(f"D of the test cases of {file.name} is not the result of the golden model for {file.arch}")
     operands, expected = given_of(file), file.matrix(file.d)
     if (right_model(file.instruction, file.arch).multiply(operands) != expected).any():
         raise FileError(
@@ -279,7 +279,7 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
     assert file.d is not None
     computed, expected = file.matrix(results), file.matrix(file.d)
     differing, first = compare(computed, [("the right model", expected)])
-    counts = {"": computed.size - differing}  # number of outputs that the right model and each neighbour reproduce
+    counts = {"": computed.size - differing}  # numbers of outputs that the right and each wrong model reproduce
     if differing:
         operands = given_of(file)
         counts |= {
@@ -312,7 +312,7 @@ def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
         archive.require(["D"])
         d = archive.arrays["D"]
         if d.dtype != np.uint32 or d.shape != shape:
-            raise archive.refuse("D", f"a uint32 array of shape {shape}, as D in the pack")
+            raise archive.refuse("D", f"a uint32 array of shape {shape}, the shape of D in the conformance pack")
         return d
     text = read_text(path, "is neither .npz nor JSON nor hexadecimal words").strip()
     words = _listed(path, text) if text.startswith("[") else _hexadecimal(path, text.splitlines(), "line")
@@ -332,7 +332,7 @@ def _listed(path: Path, text: str) -> NDArray[np.uint32]:
         words = np.array(content)
     except (ValueError, OverflowError) as error:
         raise error if isinstance(error, FileError) else FileError(refusal) from None
-    if words.dtype.kind == "U" and words.tolist() == content:  # unequal if NumPy converted JSON numbers to strings
+    if words.dtype.kind == "U" and words.tolist() == content:  # the lists differ if NumPy converted numbers to strings
         return _hexadecimal(path, words.ravel().tolist(), "word").reshape(words.shape)
     if words.dtype.kind not in "iu" or words.min(initial=0) < 0 or words.max(initial=0) >> _WORD_BITS:
         raise FileError(refusal)

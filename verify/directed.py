@@ -38,20 +38,20 @@ class Draft:
         self.scale_b: Codes = np.full((tiles, i.n, i.scale_size or 0), one)
 
     def one_of(self, choices: NDArray | list[int], *shape: int) -> Codes:
-        """Draw an array of the given shape with elements from a list of choices."""
+        """Return an array of the given shape with random elements from a list of choices."""
         array = np.asarray(choices, np.int64)
         return array[self.rng.integers(0, len(array), shape)]
 
     def signs(self, *shape: int) -> NDArray[np.bool_]:
-        """Draw random signs; True means negative."""
+        """Return random signs; True means negative."""
         return self.rng.random(shape) < 0.5
 
     def sign_bits(self, fmt: Format, *shape: int) -> Codes:
-        """Draw codes of zeros with random signs."""
+        """Return codes of zeros with random signs."""
         return self.signs(*shape).astype(np.int64) << fmt.bits - 1
 
     def fractions(self, fmt: Format, *shape: int) -> Codes:
-        """Draw random fraction fields of a format."""
+        """Return random fraction fields of a format."""
         return self.rng.integers(0, 1 << fmt.fraction_bits, shape)
 
     def put(self, slots: Codes, codes: Codes) -> None:
@@ -300,7 +300,7 @@ def _integers(draft: Draft) -> None:
 
 
 def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
-    """Draw two values per row: for the first half of K, an extreme of the format; for the second, an extreme or 0."""
+    """Choose two random values per row: for one half of K an extreme of the format; for the other, an extreme or 0."""
     low, high = (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
     first = draft.one_of([low, high], draft.tiles, rows)
     turned = draft.one_of([low, high, 0], draft.tiles, rows)
@@ -319,7 +319,7 @@ def _nan_codes(fmt: Format) -> list[int]:
 
 
 def _special_codes(draft: Draft, fmt: Format, count: int) -> Codes:
-    """Draw NaN and Inf of either sign; formats without NaN and Inf get their largest number."""
+    """Choose NaN and Inf of either sign at random; formats without NaN and Inf get their largest number."""
     top = (1 << fmt.exponent_bits) - 1 << fmt.fraction_bits
     ones = top | (1 << fmt.fraction_bits) - 1
     bodies = {Specials.IEEE: [top, top, ones, top | 1], Specials.NAN: [ones], Specials.NONE: [ones]}[fmt.specials]
@@ -334,7 +334,7 @@ def _recipes(instruction: Instruction) -> list[Callable[[Draft], None]]:
 
 
 def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> Draft:
-    """Draw a recipe (kind of directed operands) for each tile, and return the element codes of all tiles."""
+    """Choose a random recipe (kind of directed operands) for each tile, and return the element codes of all tiles."""
     all_tiles = Draft(instruction, cases, rng)
     recipes = _recipes(instruction)
     drawn = rng.integers(0, len(recipes), cases)

@@ -37,7 +37,7 @@ class DotProducts(Recorded):
 
     case_fields = ("d",)
 
-    gpu: str  #: Name of the GPU on which the set was recorded
+    gpu: str  #: Name of the GPU that computed the dot products
     arch: str
     target: str = ""
     instruction: Instruction
@@ -114,7 +114,7 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
 
 
 def _columns(i: Instruction) -> dict[str, int | None]:
-    """Return the maximum length of the second axis of each array of dot products; None for arrays with one axis."""
+    """Return the maximum length of the second axis, for each array of dot products; None for an array with one axis."""
     columns: dict[str, int | None] = {"a": i.stored_k, "b": i.k, "c": None, "d": None}
     columns |= {"nibbles": i.chunks} if i.sparse else {}
     return columns | dict.fromkeys(("scale_a", "scale_b"), i.scale_size) if i.scale_size else columns

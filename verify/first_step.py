@@ -66,7 +66,7 @@ def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters:
 
 
 def _reaches(tail: _Tail, d: int, bits: int) -> bool:
-    """Return whether the last steps (cycles), computed by `tail`, give the result `d` for any accumulator code."""
+    """Return whether there is an accumulator code from which `tail`, the last steps (cycles), computes `d`."""
     sign = 1 << bits - 1
     infinity = 0x7F800000 if bits == 32 else 0x7C00
 

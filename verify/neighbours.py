@@ -65,7 +65,7 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
 
 
 def _integer_neighbours(right: Model) -> Iterator[Model]:
-    """Yield integer models with wrong overflow of sums; and with other F, L and e_zero, which affect only floats."""
+    """Yield integer models that handle overflow of sums wrongly, and models with other float parameters."""
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
     yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))

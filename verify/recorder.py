@@ -205,7 +205,7 @@ def read_record(path: Path) -> dict[str, Any]:
     """Read a record of GPU results, which :mod:`sptc.gpu.recorder` writes; raise a `FileError` for any other file."""
     record = parse_json(read_text(path, "is no text"), f"{path}:", "is no JSON")
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise FileError(f"{path} is no record of GPU results, which the script from `sptc gpu pack` writes")
+        raise FileError(f"{path} is no record of GPU results; the script from `sptc gpu pack` writes such records")
     kinds = {"target": str, "seed": int, "sptc": str, "gpu": dict, "rows": list}
     for key, kind in kinds.items():
         if not isinstance(record.get(key), kind):

@@ -196,7 +196,7 @@ class RegisterFile(Replayable):
         return contents
 
 
-#: Keys of the shared-memory descriptors of ``wgmma``.
+#: Keys of the shared-memory descriptors of ``wgmma`` in an ``.npz`` archive.
 DESCRIPTORS = ("a_descriptor", "b_descriptor")
 _KEYS = {"A": "a", "B": "b", "C": "c", "D": "d", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
 
@@ -255,7 +255,7 @@ def _interpret(archive: Archive) -> RegisterFile:
         if key in contents:
             value = contents[key]
             if value.dtype.kind not in "iu" or value.shape not in ((), (cases,)):
-                raise archive.refuse(key, f"one integer, or one integer for each of {cases} cases")
+                raise archive.refuse(key, f"a single integer, or an array of {cases} integers (one for each case)")
             arrays[key] = np.broadcast_to(value.astype(np.uint64), (cases,))
     first_arch = instruction.architectures[0]
     default_arch = _DEFAULT_ARCH if _DEFAULT_ARCH in instruction.architectures else first_arch

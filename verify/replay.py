@@ -1,4 +1,4 @@
-"""Replay of recordings on a back end, with comparison to the recorded D, the golden model and the metadata rule."""
+"""Replay of recordings on a back end, and comparison of D with the recorded D and the D of the golden model."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ class Outcome:
     outputs: int
     mismatches: int
     flags: int  #: Number of flags of undefined metadata, one per chunk, compared with the metadata rule
-    first: Mismatch | None  #: First difference; its case is an index into the computed tiles
+    first: Mismatch | None  #: First difference; its field `case` is the index of the tile
     #: Clock cycles that a simulated top-level module takes for all tiles, as in :class:`~sptc.isa.operands.Product`.
     #: None from all other back ends.
     cycles: int | None = None

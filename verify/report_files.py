@@ -142,7 +142,7 @@ class Findings:
             self._take_area(content)
             return "area"
         if {"seed", "pairs", "total"} <= content.keys():
-            self.seeds.add(str(_number(content["seed"])))  # only the seed of a campaign: its results are in JUnit XML
+            self.seeds.add(str(_number(content["seed"])))  # take only the seed: JUnit XML has the results
             return "a campaign"
         if {"file", "passed", "failed", "skipped", "seconds", "seed"} <= content.keys():
             self._take_outcome(content)

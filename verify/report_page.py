@@ -57,7 +57,7 @@ def report_page(findings: Findings) -> bytes:
 
 
 def _printable(value: object) -> object:
-    """Return a value as text with escapes for unprintable characters; return a value with HTML markup unchanged."""
+    """Return a value as text with escapes for unprintable characters. Do not change a value that is HTML markup."""
     if hasattr(value, "__html__"):
         return value
     return "".join(letter if letter.isprintable() or letter in "\n\t" else repr(letter)[1:-1] for letter in str(value))

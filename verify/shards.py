@@ -62,7 +62,7 @@ _DIRECTED = "directed"
 #: Distribution of terms near zero, for recordings on a GPU (``sptc gpu record --least``), but not for campaigns.
 LEAST = "least"
 _MATRICES = {_DIRECTED: directed_matrices, LEAST: least_matrices}
-#: Number of inputs of a dot-product unit that are tested in addition to tiles of operands if coverage is sampled.
+#: Number of steps (cycles) with directed inputs, which test a dot-product unit if coverage is sampled.
 _DIRECTED_STEPS = 1024
 #: Lock of the compiled model of the dot-product unit, which only one thread may use at once; a worker process of a
 #: Dask cluster may have several threads.
@@ -223,7 +223,7 @@ class Plan:
 
     @property
     def datapaths(self) -> list[str]:
-        """For each datapath in the plan, one of the architectures that the datapath supports."""
+        """For each datapath of the campaign, one of the architectures that the datapath supports."""
         return list({place.preset: place.instructions[0][1][0] for place in self._places}.values())
 
     def shard(self, index: int) -> Shard:
@@ -254,7 +254,7 @@ class Plan:
 
 
 def draw(shard: Shard) -> Replayable:
-    """Draw the operands of a shard (group of tiles): contents of registers or, for ``tcgen05.mma``, of memories."""
+    """Return the operands of a shard (group of tiles): contents of registers or, for ``tcgen05.mma``, of memories."""
     rng = np.random.default_rng([shard.seed, shard.index])
     i = shard.instruction
     sparsity_selector = int(rng.integers(i.sparsity_selectors))
@@ -332,6 +332,6 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
 
 
 def steps_beside(shard: Shard) -> NDArray[np.uint32]:
-    """Return inputs of a dot-product unit, to test in addition to tiles of operands, shape (count, words)."""
+    """Return directed inputs that test a dot-product unit in addition to tiles of operands, shape (steps, words)."""
     rng = np.random.default_rng([shard.seed, shard.index, _DIRECTED_STEPS])
     return directed_steps(PRESETS[shard.preset], rng, _DIRECTED_STEPS)

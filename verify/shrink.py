@@ -49,7 +49,7 @@ class Atoms:
         return Atoms(self.name, self.words[which], self.masks[which], self.values[which])
 
     def cleared(self, file: RegisterFile) -> RegisterFile:
-        """Return a copy of `file` in which these operand parts are zero, or else neutral, in every tile."""
+        """Return a copy of `file` in which these operand parts have their cleared value, such as zero, in all tiles."""
         array = getattr(file, self.name).copy()
         keep, put = np.zeros((2, array[0].size), np.uint32)
         np.bitwise_or.at(keep, self.words, self.masks)
@@ -61,7 +61,7 @@ class Atoms:
 
 
 def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
-    """Yield the parts of all operands that can be set to zero, in increasing importance for the output.
+    """Yield the parts of all operands that can be set to zero; parts that affect the output less come first.
 
     The order is: bits that the instruction does not read, other rows and columns, and the row and the column of the
     output.

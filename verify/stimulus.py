@@ -251,7 +251,7 @@ def drawn_distributions(instruction: Instruction, distribution: str | None) -> t
 def draw_tiles(
     instruction: Instruction, names: tuple[str, ...], nibbles: str, tiles: int, rng: np.random.Generator, first: int = 0
 ) -> Given:
-    """Draw consecutive tiles, numbered from `first`; a tile has the distribution ``names[number % len(names)]``.
+    """Return random tiles, numbered from `first`. A tile has the distribution ``names[number % len(names)]``.
 
     `names` is a result of :func:`drawn_distributions`, `nibbles` a key of :data:`NIBBLES`.
     """
@@ -263,7 +263,7 @@ def draw_tiles(
 
 
 def scaled_matrices(i: Instruction, distribution: str, cases: int, rng: np.random.Generator) -> MatrixOperands:
-    """Draw the operands of tiles, including block scales, but without metadata."""
+    """Return random operands of tiles, including block scales, but without metadata."""
     container = CONTAINERS[i.container_bits]
     a, b, c = random_matrices(i, distribution, cases, rng)
     matrices = MatrixOperands(a.astype(container), b.astype(container), c.astype(CONTAINERS[i.c.bits]))

@@ -116,7 +116,7 @@ class TensorMemoryFile(Replayable):
         return gather_tensor(result.reshape(-1, LANES, COLUMNS), self._place_of_d).reshape(len(result), i.m, i.n)
 
     def writes(self, row: int, column: int) -> bool:
-        """Return whether the instruction writes an element of D: False for a lane in `disable_output_lane`."""
+        """Return whether the instruction writes this element of D. It does not write lanes in `disable_output_lane`."""
         if self.disable_output_lane is None:
             return True
         lane = int(self._place_of_d.lanes[row, column])
@@ -156,7 +156,7 @@ class TensorMemoryFile(Replayable):
 
 
 def interpret(archive: Archive) -> TensorMemoryFile:
-    """Return a ``tcgen05.mma``, with operands and results, from an ``.npz`` archive; raise an error if invalid."""
+    """Return the ``tcgen05.mma`` of an ``.npz`` archive, with operands and results. Check the archive."""
     opcode = parse_opcode(archive.string("instruction", ""))
     addresses = [*_ADDRESSES, *(("e",) if opcode.sparse else ()), *(_SCALES if opcode.scale_size else ())]
     archive.require(["idesc", "smem", "tmem", *addresses])

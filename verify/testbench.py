@@ -1,4 +1,4 @@
-"""SystemVerilog testbenches (Icarus Verilog, Verilator) that apply vectors from files to an emitted top-level module.
+"""SystemVerilog testbenches (Icarus Verilog, Verilator) that apply test vectors to an emitted top-level module.
 
 A testbench is the template ``testbench.sv.jinja`` beside this file, filled with names and widths.
 The template has no array parameters and no ``break``, which Icarus 11 does not support, and its own random numbers,

@@ -22,7 +22,7 @@ class Cycles:
 
 
 def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: str = "registers") -> Cycles | None:
-    """Return the cycles of an instruction on a datapath; None for an instruction that is not executed directly.
+    """Return the cycles of an instruction on a datapath; None if the datapath lacks the instruction or emulates it.
 
     An ``mma`` runs on a :class:`~sptc.rtl.warp.Warp` of the datapath; a ``wgmma``, with A in ``"registers"`` or
     ``"shared"``, on :class:`~sptc.rtl.warpgroup.Warpgroup`. The arrays of the latter have the rate of the H200, so that

@@ -144,7 +144,7 @@ def special_term(elements: tuple[int, ...]) -> Term:
 
 
 def selected_halves(low: int | None, high: int | None) -> str:
-    """Return, as text for a tf32, the selected row of B from numbers of its two 16-bit halves (None: not selected)."""
+    """Return as text the row of B that two selected 16-bit halves form, or both halves if they form no row."""
     if low is not None and high == low + 1 and low % 2 == 0:
         return str(low // 2)
     return " and ".join("none" if half is None else f"half {half}" for half in (low, high))

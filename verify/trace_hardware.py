@@ -68,7 +68,7 @@ def hardware_traces(
 
 
 def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices, in `i`, of the stored elements of A and the rows of B that instruction `part` multiplies."""
+    """Return the indices, in instruction `i`, of the stored elements of A and rows of B that its part `part` gets."""
     elements, rows = np.arange(i.stored_k), np.arange(i.k)
     if part is i:
         return elements, rows
@@ -141,13 +141,13 @@ class _View:
         return slot * self.part.container_bits // 8
 
     def _lane(self, byte: int) -> tuple[int, int]:
-        """Return the index of the metadata decoder for a stored byte of A, and which half of the decoder's A has it."""
+        """Return the index of the metadata decoder that gets a stored byte of A, and the byte's index (0, 1) in it."""
         unit = 2 if self.part.wide else 1
         chunk, kept = byte // (2 * unit), byte // unit % 2
         return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept
 
     def _element(self, slot: int) -> int:
-        """Return the index of the stored element of A that a multiplier gets; the decoder may swap neighbours."""
+        """Return the index of the stored element of A that a multiplier gets; the decoder may swap adjacent ones."""
         byte = self._byte(slot)
         lane, kept = self._lane(byte)
         if self.config.mux == "mux3" and self.signals.unsigned(f"decode.metadata{lane}", "swap"):
@@ -251,7 +251,7 @@ class _View:
     def _aligned(self, slot: int, elements: tuple[int, ...]) -> Term:
         component, place = f"unit.multiply.multiply{slot}", self._widths.slots[slot]
         exponent = self.signals.unsigned(component, "product__exponent") - self._offset
-        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # product, with block scales
+        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # exact product, block scales included
         zero = self.signals.unsigned(component, "product__zero")
         shift = self.signals.unsigned(f"unit.align.align{slot}", "shift_amount")
         kept = self.signals.signed("unit.align", f"o__addends__terms__{slot}", place.term_bits)

@@ -56,7 +56,7 @@ class TracedOutput:
     golden: OutputTrace  #: Trace of the golden model
     hardware: OutputTrace | None  #: Trace of the hardware; None if not requested
     file: FileResult | None = None  #: Recorded result; None if the register file (``.npz``) has no D
-    #: What `case` counts, for the title: ``case`` for tiles of a file, ``instruction`` for instructions along K.
+    #: Word in the title before the number `case`: ``case`` (tile of a file) or ``instruction`` (along K).
     counted: str = "case"
     #: Numerics parameters of the golden model, if they differ from those of the architecture.
     numerics: Numerics | None = None
@@ -212,7 +212,7 @@ def trace_chain(
     hardware: bool = True,
     numerics: Numerics | None = None,
 ) -> Iterator[TracedOutput]:
-    """Trace one output of a matrix product: a trace for each instruction along K, chained through the accumulator.
+    """Trace one output of a matrix product. Each instruction along K adds to the previous result and has its own trace.
 
     The operands are one row of A, one column of B and one element of C, with any number of instructions along K. `row`
     and `column` are the position of the output in the product, for titles; `hardware` and `numerics` are as for

@@ -49,7 +49,7 @@ _PORTS = {
     "row": {"step": "step", "result": "result"},
     "unit": {"step": "step", "result": "result"},
 }
-#: Operands and result in the instruction's order. Key: name of the table of vectors. Value: field of RegisterFile.
+#: Operands and result in the instruction's order. Key: name of a test-vector table. Value: field of RegisterFile.
 _OPERANDS = {"A": "a", "B": "b", "C": "c", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b", "D": "d"}
 #: Names of the tables of test vectors that hold results; ``shifted_A`` is A after an instruction with ``.ashift``.
 _RESULTS = ("D", "shifted_A")
@@ -63,19 +63,19 @@ _Words = tuple[NDArray[np.uint32], tuple[str, ...], str]
 
 @dataclass(frozen=True)
 class Table:
-    """Table of vectors for one operand or for one port: size, axes and meaning of the bits."""
+    """Table of test vectors for one operand or one port: size, axes and meaning of the bits."""
 
     name: str
-    expected: bool  #: Whether the vectors are expected results, not inputs
-    bits: int  #: Width of each vector in bits
+    expected: bool  #: Whether the test vectors are expected results, not inputs
+    bits: int  #: Width of each test vector in bits
     shape: tuple[int, ...]  #: Number of test vectors along each axis
     axes: tuple[str, ...]
-    meaning: tuple[str, ...]  #: Text lines that describe the bits of a vector
-    port: str = ""  #: Port of the emitted module; empty at level ``registers``
+    meaning: tuple[str, ...]  #: Text lines that describe the bits of a test vector
+    port: str = ""  #: Port of the emitted module; empty for registers or memory
 
     @property
     def words(self) -> int:
-        """Number of 32-bit words in a vector."""
+        """Number of 32-bit words in a test vector."""
         return -(-self.bits // _WORD)
 
     @property
@@ -90,40 +90,40 @@ class Vectors:
 
     tables: tuple[Table, ...]
     immediates: dict[str, Any]  #: Properties of the instruction besides operands, such as the sparsity selector
-    #: Function from the index of a block of tiles to its register file (``.npz``); None except at level ``registers``.
+    #: Function from the index of a block of tiles to its register file (``.npz``); None for ports of a top module.
     file: Callable[[int], File] | None
-    #: Function from the index of a block of tiles to its test vectors: by table name, arrays (vectors, words).
+    #: Function from the index of a block of tiles to its test vectors: a dict of arrays, with names of tables as keys.
     block: Callable[[int], Arrays]
     blocks: int
 
 
-#: First: maximum number of outputs or tensor memory words that are computed at once. Second: such words in a CTA.
+#: First: maximum number of outputs or tensor memory words computed at once. Second: tensor memory words of a CTA.
 _AT_ONCE = 1 << 20
 _TENSOR_MEMORY_WORDS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorRequest:
-    """A request for test vectors; construction raises an `Error` if the vectors cannot be made."""
+    """A request for test vectors. Its construction raises an `Error` if the vectors cannot be made."""
 
     instruction: str  #: PTX name of the instruction; for ``tcgen05``, opcode and then shape and types in parentheses
     arch: str  #: Architecture that executes the instruction
     tiles: int  #: Number of tiles, at least one, each with the operands of one instruction
     seed: int = 0  #: Seed of the random numbers; equal seed and options give equal files
     format: str = "npz"  #: File format: ``npz``, ``hex``, ``json`` or ``svh``
-    #: Content of the vectors. ``registers``: registers and memory; ``warp``, ``row`` or ``unit``: inputs and outputs of
-    #: the Verilog top module of this name.
+    #: Content of the test vectors. ``registers``: registers and memory; ``warp``, ``row`` or ``unit``: inputs and
+    #: outputs of the Verilog top module of this name.
     level: str = "registers"
-    config: CoreConfig | None = None  #: Datapath of levels ``warp``, ``row`` and ``unit``; None at level ``registers``
-    #: Operand distribution, from :func:`~sptc.sim.benches.random_operands.distributions`; None: tiles use all in turn.
+    config: CoreConfig | None = None  #: Datapath of the top module; None if `level` is ``registers``
+    #: Operand distribution, from :func:`~sptc.sim.benches.random_operands.distributions`; None: all of them in turn.
     distribution: str | None = None
     #: Metadata nibbles. ``legal``: legal nibbles only; ``software``: also 0x0 for chunks of stored zeros, as libraries
     #: write them; ``all``: all sixteen nibbles.
     nibbles: str = "legal"
-    #: Back end that computes the results of level ``registers``: ``golden``, or ``native``, which computes the same
-    #: bits several times faster. The other levels use the golden model.
+    #: Back end that computes the results if `level` is ``registers``: ``golden``, or ``native``, which computes the
+    #: same bits several times faster. For any other `level`, the golden model computes the results.
     backend: str = "golden"
-    #: Register file (``.npz``) with the tiles of level ``registers``; None for random tiles. The file must have the
+    #: Register file (``.npz``) with the tiles to write as test vectors; None for random tiles. The file must have the
     #: instruction, the architecture and the number of tiles of this request.
     file: File | None = None
     bench: bool = False  #: Whether to write the top module in Verilog, with a testbench; only in format ``hex``
@@ -145,11 +145,11 @@ class VectorRequest:
             drawn_distributions(subject.instruction, self.distribution)
             require_placed(subject, self.arch)
         if (self.level == "registers") != (self.config is None):
-            raise OperandError(f"vectors of level {self.level!r} {'have no' if self.config else 'need a'} datapath")
+            raise OperandError(f"test vectors of level {self.level!r} need {'no' if self.config else 'a'} datapath")
         if self.config:
             datapath_numerics(self.config, subject.instruction, self.arch)
         if self.level != "registers" and self.backend != BACKENDS[0]:
-            raise OperandError(f"level {self.level!r} is computed by the golden model, not by {self.backend!r}")
+            raise OperandError(f"the golden model, not {self.backend!r}, computes results of level {self.level!r}")
         if self.bench and (self.level == "registers" or self.format != "hex"):
             raise OperandError("a testbench needs level 'warp', 'row' or 'unit' and format 'hex'")
 
@@ -214,7 +214,7 @@ def register_vectors(request: VectorRequest) -> Vectors:
 
 
 def file_vectors(file: File, backend: str) -> Vectors:
-    """Return test vectors of the tiles of a register file (``.npz``); a back end computes D; its own D is not used."""
+    """Return test vectors of the tiles of a register file (``.npz``). A back end computes D; a stored D is ignored."""
     file = file.with_fields(d=file.run(backend))
     if isinstance(file, RegisterFile):
         file = replace(file, recorded="")  # `recorded` names the GPU that recorded D, but this D is computed
@@ -222,7 +222,7 @@ def file_vectors(file: File, backend: str) -> Vectors:
 
 
 def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: int) -> Vectors:
-    """Return test vectors of all files ``file(block)``; `sample` is such a file, with equal axes and immediates."""
+    """Return test vectors of all files ``file(block)``, which have the axes and immediates of the file `sample`."""
 
     def block(number: int) -> Arrays:
         return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}
@@ -302,7 +302,7 @@ def joined(files: list[File]) -> File:
 
 
 def top_vectors(request: VectorRequest, config: CoreConfig) -> Vectors:
-    """Return vectors of random tiles for the inputs and outputs of a top module: ``warp``, ``row`` or ``unit``.
+    """Return test vectors of random tiles for the ports of a top module: ``warp``, ``row`` or ``unit``.
 
     Raise an `Error` if the top does not compute the instruction.
     """

@@ -51,11 +51,11 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
     if arch_numerics.method is Method.EMULATED:
         raise OperandError(
             f"the datapath of {arch} emulates {instruction} with other instructions; "
-            "make vectors of the other instructions instead"
+            "make test vectors of these other instructions instead"
         )
     if config.step_bytes not in _STEP_BYTES:
         steps = " or ".join(map(str, _STEP_BYTES))
-        raise OperandError(f"vectors need a datapath with steps of {steps} bytes, not {config.step_bytes}")
+        raise OperandError(f"the datapath must read {steps} bytes of stored A per cycle, not {config.step_bytes}")
     own, grouped = operation_of(config, instruction).numerics, arch_numerics.method is Method.GROUPED
     if arch_numerics.method is Method.INTEGER:
         return replace(arch_numerics, step=own.step)
@@ -108,7 +108,7 @@ def _step_parameters(parameters: Numerics) -> str:
 def step_vectors(
     config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands, top: str
 ) -> _Vectors:
-    """Return inputs and results of the top module ``unit`` or ``row`` for a batch of tiles, shape (vectors, words).
+    """Return inputs and results of the top module ``unit`` or ``row`` for a batch of tiles, shape (count, words).
 
     Vectors are ordered by tile, row, column and step. The result of a step is the accumulator of the next step of the
     same output. `parameters` is the result of :func:`datapath_numerics`.

@@ -28,7 +28,7 @@ from .vector_steps import numerics_text
 
 __all__ = ["MANIFEST", "Folder", "content_digest", "hex_lines", "write_vectors"]
 
-#: Maximum total size of vectors in 32-bit words, for formats that store all vectors in one file, built in memory.
+#: Maximum total size of test vectors in 32-bit words, for formats with a single file, which is built in memory.
 _MOST_WORDS = {"npz": 1 << 28, "json": 1 << 24, "svh": 1 << 24}
 #: The four hexadecimal digits of every 16-bit number, as text.
 _DIGITS = np.frombuffer("".join(f"{number:04x}" for number in range(1 << 16)).encode(), "<u4")
@@ -60,7 +60,7 @@ class Folder:
 
 
 def hex_lines(vectors: NDArray[np.uint32], bits: int) -> memoryview:
-    """Return vectors, shape (count, words), as lines of hexadecimal digits; `bits` is the width of a vector."""
+    """Return test vectors, shape (count, words), as lines of hexadecimal digits; `bits` is the width of each."""
     digits, halves = -(-bits // 4), -(-bits // 16)
     words = np.ascontiguousarray(vectors, "<u4").view("<u2")
     lines = np.full((len(vectors), 4 * halves + 1), ord("\n"), np.uint8)
@@ -142,7 +142,7 @@ def _words(array: NDArray[np.uint32], table: Table) -> list[str]:
     return hex_lines(array, table.bits).tobytes().decode().splitlines()
 
 
-#: For each file format, the function that computes and writes all vectors; its last argument has the header data.
+#: Key: file format. Value: function that computes and writes all test vectors. Its last argument describes them.
 _WRITERS = {"npz": _write_npz, "hex": _write_hex, "json": _write_json, "svh": _write_svh}
 
 
@@ -151,14 +151,14 @@ MANIFEST = "manifest.json"
 
 
 def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
-    """Write vectors and their manifest to a folder, which is created if missing, and return the manifest.
+    """Write test vectors and their manifest to a folder, which is created if missing. Return the manifest.
 
     Files of the same names are replaced after all new files are written, the manifest last. The manifest has the
     request, shape and meaning of each table, SHA-256 and size of each file, and ``sha256``, the :func:`content_digest`
     of all other keys. Raise an `Error` if no such vectors exist, or they cannot be written.
     """
     if folder == STANDARD_OUTPUT:
-        raise FileError("vectors consist of several files and cannot be written to standard output: name a folder")
+        raise FileError("test vectors of several files cannot be written to standard output: name a folder")
     if request.file:
         vectors = file_vectors(request.file, request.backend)
     else:
@@ -180,7 +180,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
             _WRITERS[name](files, vectors, facts)
             (folder / MANIFEST).unlink(missing_ok=True)  # delete the old manifest, which does not match the new files
     except OSError as error:
-        raise FileError(f"vectors cannot be written to {folder} ({error.strerror or error})") from None
+        raise FileError(f"test vectors cannot be written to {folder} ({error.strerror or error})") from None
     manifest = {**facts, "files": files.digests}
     manifest["sha256"] = content_digest(manifest)
     write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())

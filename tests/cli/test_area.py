@@ -104,9 +104,9 @@ def test_bad_words_and_missing_packages(cli: CommandLine, least: Path, monkeypat
     cli.refuses_each(
         (["--preset", "tiny", "--config", "x"], "argument --config: not allowed with argument --preset"),
         (["--fpga", "ecp5", "--liberty", "x"], "argument --liberty: not allowed with argument --fpga"),
-        (["--full-adders"], "--full-adders needs the cells of a library: add --liberty FILE"),
-        (["--least-area"], "--least-area needs the cells of a library: add --liberty FILE"),
-        (["--clock-gating"], "--clock-gating needs the cells of a library: add --liberty FILE"),
+        (["--full-adders"], "--full-adders needs a cell library: add --liberty FILE"),
+        (["--least-area"], "--least-area needs a cell library: add --liberty FILE"),
+        (["--clock-gating"], "--clock-gating needs a cell library: add --liberty FILE"),
     )
     monkeypatch.setenv("SPTC_CACHE", str(Path("empty").absolute()))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -131,7 +131,7 @@ def test_the_former_name_of_judge(pack: Path, judge: CommandLine) -> None:
 
 def test_bad_words(cli: CommandLine, judge: CommandLine) -> None:
     for command, words, message in (
-        (cli, [F16, "-o", "x.npz"], "is a file for one pack, not for 6"),
+        (cli, [F16, "-o", "x.npz"], "x.npz can hold one conformance pack, not 6"),
         (cli, [F16, "-o", "none/x.npz", "--arch", "sm_90"], "cannot be written"),
         (cli, [F16, "-o", "-"], "a folder cannot be written to standard output: name a folder"),
         (cli, [F16, "-o", "/dev/null/packs"], "the folder /dev/null/packs cannot be created"),

@@ -170,7 +170,7 @@ def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
         ([F32, "--jobs", "2", "-o", "new"], "--jobs needs --pack or --check"),
         ([F32, "--preset", "tiny", "-o", "new"], "--preset needs --level warp, row or unit"),
         ([F32, "--alignment", "0", "-o", "new"], "--alignment needs --level warp, row or unit"),
-        ([F32, "-o", "new", "--arch", "sm_80", "sm_90"], "for one architecture"),
+        ([F32, "-o", "new", "--arch", "sm_80", "sm_90"], "name one architecture"),
         ([F32, "-o", "new", "--tiles", 1 << 57], "words of 32 bits are too many for format npz"),
         ([F32, "--level", "unit", "--bench", "-o", "new"], "and format 'hex'"),
         (["--tiles", "3", "-o", "new"], "INSTRUCTION is required"),

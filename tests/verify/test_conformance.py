@@ -142,8 +142,8 @@ Members = dict[str, np.ndarray]
 #: Function that changes the arrays of a conformance pack, and part of the error message.
 CHANGES: list[tuple[Callable[[Members], Members], str]] = [
     (lambda m: {key: m[key][:-1] for key in "ABCDE"}, "was changed"),
-    (lambda m: {"A": with_first(m["A"], int(m["A"][0, 0, 0]) ^ 1 << 14)}, "D in the pack of .* is not the result"),
-    (lambda m: {"D": with_first(m["D"], int(m["D"][0, 0, 0]) ^ 1)}, "D in the pack of .* is not the result"),
+    (lambda m: {"A": with_first(m["A"], int(m["A"][0, 0, 0]) ^ 1 << 14)}, "D of the test cases of .* is not the"),
+    (lambda m: {"D": with_first(m["D"], int(m["D"][0, 0, 0]) ^ 1)}, "D of the test cases of .* is not the"),
     (lambda m: {"conformance": np.array(str(m["conformance"]).replace("F = 24", "F = 23"))}, "was changed"),
     (lambda m: {"conformance": with_another_digest(str(m["conformance"]))}, "was changed"),
     (lambda m: {"A": m["A"][:, :, :-1]}, "a of mma.sp.* must be|a must be"),

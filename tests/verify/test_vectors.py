@@ -317,10 +317,10 @@ def test_bad_requests_are_refused_and_leave_nothing(tmp_path: Path) -> None:
         ({"format": "csv"}, "format must be 'npz'"),
         ({"distribution": "uniform"}, "distribution must be one of narrow, mid"),
         ({"level": "warp"}, "level 'warp' need a datapath"),
-        ({"config": TINY}, "level 'registers' have no datapath"),
+        ({"config": TINY}, "level 'registers' need no datapath"),
         ({"bench": True}, "a testbench needs level 'warp', 'row' or 'unit'"),
         ({"backend": "rtl"}, "backend must be 'golden' or 'native'"),
-        ({"level": "unit", "config": TINY, "backend": "native"}, "is computed by the golden model"),
+        ({"level": "unit", "config": TINY, "backend": "native"}, "the golden model, not 'native', computes results"),
         ({"text": WGMMA, "level": "warp", "config": PRESETS["hopper"]}, "level 'warp' supports only mma"),
         ({"text": TCGEN05, "arch": "sm_100", "level": "unit", "config": TINY, "distribution": "?"}, "distribution"),
         ({"text": "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "level": "unit",
@@ -328,7 +328,7 @@ def test_bad_requests_are_refused_and_leave_nothing(tmp_path: Path) -> None:
         ({"text": "mma.sp.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "level": "unit", "config": TINY},
          "does not support the formats"),
         ({"level": "unit", "config": replace(TINY, alignment_bits=30)}, "supports at most 26 alignment bits"),
-        ({"level": "unit", "config": replace(TINY, step_bytes=24)}, "steps of 16 or 32 bytes, not 24"),
+        ({"level": "unit", "config": replace(TINY, step_bytes=24)}, "16 or 32 bytes of stored A per cycle, not 24"),
     ):  # fmt: skip
         with pytest.raises(Error) as caught:
             write_vectors(request(**others), tmp_path / "new")
