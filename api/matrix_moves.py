@@ -108,4 +108,4 @@ def _addresses(addresses: NDArray[Any], move: MatrixMove) -> NDArray[np.intp]:
     ):
         actual = describe(addresses)
         raise OperandError(f"addresses of {move} must be an integer array of shape (..., 32), not {actual}")
-    return addresses.astype(np.intp, copy=False)
+    return np.asarray(addresses, np.intp)  # without the mask of a masked array, which would hide wrong addresses

@@ -76,7 +76,7 @@ def _value(number: Any) -> int | float | str:
 def _verdict(rows: list[dict[str, Any]], differing: list[dict[str, Any]], missing: list[str]) -> str:
     """Return one sentence on how many elements differ, and how many tensors are in only one of the two files."""
     elements, tensors = counted(sum(row["elements"] for row in rows), "element"), counted(len(rows), "tensor")
-    parts = [f"all {elements} of {tensors} equal"] if rows else []
+    parts = [f"all {elements} of {tensors} equal"] if rows or not missing else []
     if differing:
         count = sum(row["differ"] for row in differing)
         parts = [f"{count:,} of {elements} differ, in {len(differing):,} of {tensors}"]

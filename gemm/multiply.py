@@ -183,7 +183,7 @@ def _broadcast(left: NDArray | Compressed, right: NDArray | Compressed) -> tuple
             raise OperandError(f"{name} must be a matrix or a batch of matrices, not of shape {array.shape}")
     try:
         return np.broadcast_shapes(*shapes)
-    except ValueError:
+    except (ValueError, RuntimeError):  # numpy raises a RuntimeError for more than 32 axes
         raise OperandError(f"the batch shapes {shapes[0]} of a and {shapes[1]} of b do not broadcast") from None
 
 

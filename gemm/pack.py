@@ -174,7 +174,7 @@ def random_metadata(
         raise OperandError(f"tiles must be an integer of 1 to {_MOST_TILES}, not {shown(tiles)}")
     if not isinstance(rng, np.random.Generator):
         if not is_integer(rng) or rng < 0:
-            raise OperandError(f"rng must be a numpy.random.Generator or a seed of 0 or more, not {describe(rng)}")
+            raise OperandError(f"rng must be a numpy.random.Generator or a seed of 0 or more, not {shown(rng)}")
         rng = np.random.default_rng(rng)
     nibbles = random_nibbles(i, int(tiles), rng)
     if opcode is None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.operands import is_integer
 from ..api.tcgen05 import tcgen05_mma
 from ..api.warp import mma
 from ..api.warpgroup import wgmma
@@ -18,7 +19,7 @@ from ..errors import FileError, OperandError, shown
 from ..infra.files import write_whole
 from ..infra.reading import read_arrays
 from ..isa.names import resolve
-from ..operands.tile_arrays import KEYS, family_of, register_keys
+from ..operands.tile_arrays import KEYS, family_of, register_keys, renamed
 from ..tensors.compressed import Compressed
 from .matrices import as_array
 from .unpack import unpack
@@ -35,6 +36,8 @@ _ARRAYS = {
 }
 #: Arguments that are True or False, which a file may store as 1 or 0.
 _FLAGS = ("scale_d", "enable_input_d")
+#: Key: other name of an operand or result of ``mma`` in a file. Value: name in :data:`_ARRAYS`.
+_OTHER_NAMES = {"A": "a", "B": "b", "C": "c", "E": "e", "d": "D"}
 _REFUSAL = "is not a readable .npz file"
 
 
@@ -74,12 +77,11 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
     known = {*_arguments_of(family), "D", "d", "arch"}
     contents: dict[str, Any] = {"instruction": np.array(instruction)}
     scale_ids = [0, 0, 0, 0]
-    for word, value in operands.items():
-        name = word.lower() if family == "mma" and word in ("A", "B", "C", "E") else word
+    for name, value in renamed(operands, _OTHER_NAMES if family == "mma" else {}).items():
         if name not in known:
             near = get_close_matches(name, known, 1)
             raise OperandError(
-                f"{shown(word)} is no argument of {family}" + (f"; did you mean {near[0]}?" if near else "")
+                f"{shown(name)} is no argument of {family}" + (f"; did you mean {near[0]}?" if near else "")
             )
         if name in ("scale_a", "scale_b") and family == "mma" and value is not None:
             if not isinstance(value, tuple) or len(value) != 3:
@@ -89,7 +91,6 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
             scale_ids[first : first + 2] = ids
             contents["scale_ids"] = np.array(scale_ids)
         if value is not None:
-            name = "D" if (family, name) == ("mma", "d") else name
             contents[name] = _array(name, value, name in _ARRAYS[family])
     register_keys(contents)
     stream = BytesIO()
@@ -104,11 +105,10 @@ def _arguments_of(family: str) -> list[str]:
 
 
 def _array(name: str, value: Any, is_array: bool) -> NDArray[Any]:
-    if is_array and not isinstance(value, int):
-        return as_array(name, value)
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuU" or array.ndim > 1:
-        raise OperandError(f"{name} must be a number or a string, not {type(value).__name__}")
+    array = as_array(name, value) if is_array and not is_integer(value) else np.asarray(value)
+    if array.dtype.hasobject or (not is_array and (array.dtype.kind not in "biuU" or array.ndim > 1)):
+        expected = "an array of numbers" if is_array else "a number of at most 64 bits or a string"
+        raise OperandError(f"{name} must be {expected}, not {shown(value)}")
     return array
 
 
@@ -161,9 +161,7 @@ def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
     if family == "tcgen05":
         return arrays
     if family == "mma":
-        named = {key.lower() if key in ("A", "B", "C", "E") else key: array for key, array in arrays.items()}
-        if "d" in named:
-            named["D"] = named.pop("d")
+        named = renamed(arrays, _OTHER_NAMES)
         byte_a, thread_a, byte_b, thread_b = np.asarray(arrays.get("scale_ids", np.zeros(4, int))).ravel().tolist()
         for name, ids in (("scale_a", (byte_a, thread_a)), ("scale_b", (byte_b, thread_b))):
             if name in named:
@@ -171,8 +169,7 @@ def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
         return named
     if "smem" in arrays:
         return arrays
-    names = {"A": "a", "a_descriptor": "a", "b_descriptor": "b", "C": "d", "E": "e"}
-    named = {names.get(key, key): array for key, array in arrays.items()}
+    named = renamed(arrays, {"A": "a", "a_descriptor": "a", "b_descriptor": "b", "C": "d", "E": "e"})
     named["smem"] = np.ascontiguousarray(named.pop("B")).view(np.uint8)
     for name in ("a", "b"):
         if named[name].ndim < 2:

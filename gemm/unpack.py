@@ -56,7 +56,7 @@ class Matrices:
             return self.stored
         if self.nibbles is None:
             return None
-        lead = np.broadcast_shapes(self.stored.shape[:-2], self.nibbles.shape[:-2])
+        lead = common_batch({"a": self.stored.shape[:-2], "e": self.nibbles.shape[:-2]})
         stored, nibbles = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (self.stored, self.nibbles))
         rows = prod(lead) * i.m
         flat = Compressed(stored.reshape(rows, i.stored_k), nibbles.reshape(rows, i.chunks), i.granularity)
@@ -129,9 +129,9 @@ def unpack(
         matrices["stored"] = typed(_operand(i, "a", a, smem), i.a)
     if b is not None:
         matrices["b"] = typed(_operand(i, "b", b, smem), i.b)
+    chosen = checked_selector(0 if selector is None else selector, i)
     if e is not None:
         words = registers("e", e, (i.threads,), i)
-        chosen = checked_selector(0 if selector is None else selector, i)
         flat = unpack_nibbles(words.reshape(prod(words.shape[:-1]), i.threads), i, chosen)
         matrices["nibbles"] = flat.reshape(*words.shape[:-1], i.m, i.chunks)
     return Matrices(**matrices)

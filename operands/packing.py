@@ -36,7 +36,7 @@ def common_batch(shapes: dict[str, tuple[int, ...]], owner: str = "") -> tuple[i
     """
     try:
         return np.broadcast_shapes(*shapes.values())
-    except ValueError:
+    except (ValueError, RuntimeError):  # numpy raises a RuntimeError for more than 32 axes
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise OperandError(f"the batch axes of the operands{owner} do not broadcast: {listed}") from None
 

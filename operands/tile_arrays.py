@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from .packing import common_batch
 
-__all__ = ["KEYS", "family_of", "register_keys"]
+__all__ = ["KEYS", "family_of", "register_keys", "renamed"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -57,7 +57,7 @@ def register_keys(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     if family == "tcgen05":
         return _of_tensor_memory(str(text), arrays)
     by_argument = family == "wgmma" and "smem" in arrays
-    named = _of_wgmma(arrays) if by_argument else _renamed(arrays, _CAPITALS)
+    named = _of_wgmma(arrays) if by_argument else renamed(arrays, _CAPITALS)
     axes = {**_AXES, "B": 1} if family == "wgmma" else _AXES
     operands = {key: array for key, array in named.items() if key in axes and array.ndim >= axes[key]}
     leads = {key: array.shape[: array.ndim - axes[key]] for key, array in operands.items()}
@@ -71,7 +71,7 @@ def register_keys(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     return named
 
 
-def _renamed(arrays: Mapping[str, NDArray[Any]], names: Mapping[str, str]) -> Arrays:
+def renamed(arrays: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Rename the arrays that `names` lists, from old to new name. Raise an error if both names are present."""
     for name, other in names.items():
         if name in arrays and other in arrays:
@@ -82,7 +82,7 @@ def _renamed(arrays: Mapping[str, NDArray[Any]], names: Mapping[str, str]) -> Ar
 def _of_wgmma(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     """Rename arguments of ``wgmma`` as in the files of ``sptc gpu record``: `d` to ``C``, `b` to ``b_descriptor``."""
     of_a = "A" if "a" in arrays and arrays["a"].ndim >= 2 else "a_descriptor"
-    named = _renamed(arrays, {"a": of_a, "b": "b_descriptor", "d": "C", "e": "E", "smem": "B"})
+    named = renamed(arrays, {"a": of_a, "b": "b_descriptor", "d": "C", "e": "E", "smem": "B"})
     octets = np.ascontiguousarray(named["B"])
     if octets.dtype == np.uint8 and octets.ndim:
         named["B"] = np.pad(octets, [(0, 0)] * (octets.ndim - 1) + [(0, -octets.shape[-1] % 4)]).view(np.uint32)

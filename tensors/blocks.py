@@ -36,6 +36,8 @@ def check_matrix(matrix: NDArray) -> None:
 
     Elements are floats of at most 64 bits or integers of at most 32 bits.
     """
+    if not isinstance(matrix, np.ndarray):
+        raise OperandError(f"a matrix must be an array of numpy, not {type(matrix).__name__}")
     if matrix.ndim != 2 or not matrix.size:
         raise OperandError(f"a matrix must have two axes and at least one element, not shape {matrix.shape}")
     kind, size = matrix.dtype.kind, matrix.dtype.itemsize

@@ -21,7 +21,7 @@ class Compressed:
     Raises
     ------
     OperandError
-        The shapes do not match, or a nibble is above 15.
+        A type is wrong, the shapes do not match, or a nibble is above 15.
     """
 
     #: Stored elements in the order in which the nibbles give their indices, in native byte order; shape (rows,
@@ -31,6 +31,9 @@ class Compressed:
     granularity: Granularity  #: Sparsity structure
 
     def __post_init__(self) -> None:
+        for name, kind in (("stored", np.ndarray), ("nibbles", np.ndarray), ("granularity", Granularity)):
+            if not isinstance(value := getattr(self, name), kind):
+                raise OperandError(f"{name} must be of type {kind.__name__}, not {type(value).__name__}")
         if self.nibbles.ndim != 2:
             raise OperandError(f"metadata must have two axes, not shape {self.nibbles.shape}")
         expected = (self.nibbles.shape[0], self.nibbles.shape[1] * self.granularity.stored)

@@ -76,7 +76,7 @@ def array_of(name: str, tensor: Any) -> NDArray:
     try:
         if str(tensor.layout) != "torch.strided":
             tensor = tensor.to_dense()
-        tensor = tensor.detach().cpu().contiguous()
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in _FOREIGN:
             torch: Any = sys.modules["torch"]  # If the value is a tensor, PyTorch has been imported already.
@@ -154,7 +154,7 @@ def read_weights(path: Path) -> dict[str, Any]:
             kinds = [getattr(torch.sparse, name) for name in _SEMI_STRUCTURED if hasattr(torch.sparse, name)]
             with torch.serialization.safe_globals(kinds):
                 loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            tensors = _tensors(loaded, torch)
+            tensors = _tensors(path, loaded, torch)
             for tensor in (part for whole in tensors.values() for part in _parts(whole, torch)):
                 if tensor.untyped_storage().nbytes() not in sizes or tensor.numel() * tensor.element_size() > size:
                     raise ValueError(f"the stored data do not have the size of a tensor of shape {tuple(tensor.shape)}")
@@ -211,13 +211,15 @@ def _is_of_tensors(name: str) -> bool:
     return name in _ALLOWED or (module == "torch" and _STORAGE_OR_TYPE.fullmatch(word) is not None)
 
 
-def _tensors(loaded: Any, torch: Any) -> dict[str, Any]:
+def _tensors(path: Path, loaded: Any, torch: Any) -> dict[str, Any]:
     """Return the tensors of an object loaded from a ``.pt`` file, by name. Visit each dictionary only once."""
     tensors: dict[str, Any] = {}
     waiting, seen = [("", loaded)], set()
     while waiting:
         name, value = waiting.pop()
         if isinstance(value, torch.Tensor):
+            if name in tensors:
+                raise FileError(f"{path} holds two tensors named {name!r}")
             tensors[name] = value
         elif isinstance(value, dict) and id(value) not in seen:
             seen.add(id(value))

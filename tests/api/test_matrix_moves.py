@@ -79,7 +79,7 @@ def test_wrong_addresses(rng: np.random.Generator) -> None:
         smem, addresses = _image(rng), _addresses(rng)
         addresses[lane] = address
         with pytest.raises(OperandError) as caught:
-            sptc.ldmatrix(LOAD, smem, addresses)
+            sptc.ldmatrix(LOAD, smem, np.ma.array(addresses, mask=True))
         assert str(caught.value) == f"lane {lane} of {LOAD} gives the row address {address}, which is {reason}"
         message = f"^batch 1, lane {lane} of {STORE} gives the row address {address}, which is {reason}$"
         with pytest.raises(OperandError, match=message):

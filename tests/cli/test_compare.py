@@ -102,6 +102,8 @@ def test_values_that_float64_does_not_tell_apart_or_json_lacks(cli: CommandLine)
 def test_tensors_that_are_empty_or_not_real(cli: CommandLine) -> None:
     saved(none=np.zeros(0), rows=np.zeros((0, 3)), one=np.ones(1), four=np.arange(4.0))
     assert cli.text("rows.npy", "rows.npy") == "all 0 elements of 1 tensor equal\n"
+    np.savez("no.npz")
+    assert cli.text("no.npz", "no.npz") == "all 0 elements of 0 tensors equal\n"
     for words in (("none.npy", "four.npy"), ("four.npy", "none.npy"), ("rows.npy", "one.npy"), ("one.npy", "rows.npy")):
         assert cli.text(*words, status=1).splitlines()[-1].startswith("shapes ")
         assert not cli.json(*words, status=1)["equal"]

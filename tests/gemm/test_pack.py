@@ -248,11 +248,8 @@ NOT_PACKED: list[tuple[str, dict[str, Any], str]] = [
     (SCALED, {"scale_a": (np.zeros(32, np.uint32), 1, 0)}, r"^the byte id in scale_a of mma.* must be 0, not 1$"),
     (SCALED, {"scale_a": 0}, r"^scale_a of mma.* must be a tuple \(data, byte id, thread id\), not int$"),
     (TENSOR, {"d": 0}, r"^unpack of tcgen05.* needs idesc as sptc.pack returns it: .*brackets does not replace idesc$"),
-    (
-        TENSOR.replace(".sp", "").replace("k32", "k16"),
-        {"d": 0, "e": 0},
-        r"^tcgen05.* is dense and takes no metadata operand e$",
-    ),
+    (TENSOR.replace(".sp", "").replace("k32", "k16"), {"d": 0, "e": 0}, r"^tcgen05.* is dense and takes no metadata"),
+    (F16, {"selector": 2}, r"^the selector of mma.* must be 0 to 1, not 2$"),
     (TENSOR, {"tmem": 0}, r"^unpack of tcgen05.* needs d, the address of D in tmem, as sptc.pack returns it"),
 ]
 
@@ -264,7 +261,7 @@ def test_what_is_refused() -> None:
                 function(text, **words)
     for given, message in (
         ((DENSE, 0), r"is dense and has no metadata$"),
-        ((F16, -1), r"^rng must be a numpy.random.Generator or a seed of 0 or more, not int$"),
+        ((F16, -1), r"^rng must be a numpy.random.Generator or a seed of 0 or more, not -1$"),
         ((F16, 0, 0), r"^tiles must be an integer of 1 to 65536, not 0$"),
     ):
         with pytest.raises(OperandError, match=message):

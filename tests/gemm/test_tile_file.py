@@ -94,8 +94,9 @@ def test_keys_in_either_case_and_no_case_axis(tmp_path: Path, rng: Random) -> No
         np.testing.assert_array_equal(again.pop("D"), d)
         assert_same(again, tile)
     np.savez(path, **tile, A=tile["a"])
-    with pytest.raises(FileError, match=r"tile\.npz: a and A are names of the same operand, but both are present$"):
-        read(path)
+    for use in (read, sptc.load, lambda path: sptc.save(path, **tile, A=tile["a"])):
+        with pytest.raises(sptc.Error, match=r"(a and A|A and a) are names of the same operand, but both are present"):
+            use(path)
     np.savez(path, **{**tile, "c": np.stack([tile["c"]] * 2), "e": np.stack([tile["e"]] * 3)})
     with pytest.raises(FileError, match=r"tile\.npz: the batch axes of the operands do not broadcast: "):
         read(path)
@@ -104,7 +105,7 @@ def test_keys_in_either_case_and_no_case_axis(tmp_path: Path, rng: Random) -> No
 def test_settings_and_shared_memory(tmp_path: Path, rng: Random) -> None:
     path = tmp_path / "tile.npz"
     tile = tile_of(WGMMA, rng, a_from="shared") | {"scale_d": False, "imm_scale_b": -1, "metadata": "silicon"}
-    sptc.save(path, **tile, D=compute(tile))
+    sptc.save(path, **tile | {"a": np.uint64(tile["a"])}, D=compute(tile))
     file = read(path)
     assert isinstance(file, RegisterFile)
     assert (file.scale_d, file.imm_scale, file.metadata, file.a) == (False, (1, -1), "silicon", None)
@@ -158,8 +159,8 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path, rng: Random) -> None:
     tile, path = tile_of(F16, rng), tmp_path / "tile.npz"
     for words, error, message in (
         ({**tile, "selecter": 1}, OperandError, r"^'selecter' is no argument of mma; did you mean selector\?$"),
-        ({**tile, "a": [1, 2]}, OperandError, r"^a must be an array of numpy or a tensor of PyTorch, not list$"),
-        ({**tile, "selector": object()}, OperandError, r"^selector must be a number or a string, not object$"),
+        ({**tile, "a": tile["a"].astype(object)}, OperandError, r"^a must be an array of numbers, not array"),
+        ({**tile, "selector": object()}, OperandError, r"^selector must be a number .* or a string, not <object"),
         ({**tile_of(NVFP4, rng), "scale_a": tile["e"]}, OperandError, r"^scale_a must be a tuple \(registers, byte id"),
         ({**tile, "e": np.stack([tile["e"]] * 2), "c": tile["c"][None].repeat(3, 0)}, OperandError, "do not broadcast"),
         ({**tile, "instruction": "mma.what"}, InstructionError, "mma"),
@@ -186,10 +187,8 @@ def junk(rng: Random) -> np.ndarray:
 
 
 def test_whatever_a_file_holds_is_taken_or_refused(tmp_path: Path, rng: Random) -> None:
-    path, others = (
-        tmp_path / "tile.npz",
-        ["A", "D", "d", "scale_a", "scale_ids", "imm_scale_a", "smem", "selector", "E"],
-    )
+    path = tmp_path / "tile.npz"
+    others = ["A", "D", "d", "scale_a", "scale_ids", "imm_scale_a", "smem", "selector", "E"]
     tiles = [tile_of(F16, rng), tile_of(WGMMA, rng), tile_of(WGMMA, rng, a_from="shared"), tile_of(ONE_CTA, rng)]
     refused = []
     for number in range(100):

@@ -53,7 +53,7 @@ FOUR = {"p": [0, 1], "q": [2, 3], "r": [4, 5], "s": [6, 7]}
 WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
     ({}, 3, "p", {"p": [0, 1, 2]}),
     ({"k_order": "descending"}, 8, "p", {"p": [7, 6, 5, 4, 3, 2, 1, 0]}),
-    ({"split_k": 2}, 5, "p + q", {"p": [0, 1, 2], "q": [3, 4]}),
+    ({"split_k": np.int64(2)}, 5, "p + q", {"p": [0, 1, 2], "q": [3, 4]}),
     ({"split_k": 4}, 8, "((p + q) + r) + s", FOUR),
     ({"split_k": 4}, 5, "(p + q) + r", {"p": [0, 1], "q": [2, 3], "r": [4]}),
     ({"split_k": 4, "cut": "balanced"}, 6, "((p + q) + r) + s", {"p": [0, 1], "q": [2, 3], "r": [4], "s": [5]}),
@@ -85,7 +85,7 @@ WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
     ({"split_k": 2, "promote": 2}, 6, "(p + q) + (r + s)", {"p": [0, 1], "q": [2], "r": [3, 4], "s": [5]}),
     ({"split_k": 2, "promote": 2, "k_order": "descending"}, 6, "(p + q) + (r + s)",
      {"p": [2, 1], "q": [0], "r": [5, 4], "s": [3]}),
-    ({"split_k": (1, 4), "promote": 2}, 5, "p + (q + r)", {"p": [0], "q": [1, 2], "r": [3, 4]}),
+    ({"split_k": (np.int8(1), 4), "promote": np.uint8(2)}, 5, "p + (q + r)", {"p": [0], "q": [1, 2], "r": [3, 4]}),
     ({"split_k": (3, 1), "promote": 2}, 4, "(p + q) + r", {"p": [0, 1], "q": [2], "r": [3]}),
     ({"split_k": 2, "cut": "in turn", "promote": 2}, 5, "(p + q) + r", {"p": [0, 2], "q": [4], "r": [1, 3]}),
     ({"instruction": HALF, "promote": 2}, 5, "(p + q) + r", {"p": [0, 1], "q": [2, 3], "r": [4]}),

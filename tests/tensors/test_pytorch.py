@@ -47,7 +47,7 @@ def test_types(tmp_path: Path, rng: Random) -> None:
 
 def test_dictionaries(tmp_path: Path) -> None:
     weight = torch.arange(6.0).reshape(2, 3)
-    inner: dict[str, Any] = {"weight": torch.nn.Parameter(weight), "bias": torch.ones(2)}
+    inner: dict[str, Any] = {"weight": torch.nn.Parameter(torch._neg_view(-weight)), "bias": torch.ones(2)}
     inner["itself"] = inner
     torch.save({"epoch": 3, "model": inner, "x": weight[:, 1:]}, tmp_path / "state.pt")
     assert set(open_tensors(tmp_path / "state.pt").names) == {"model.weight", "model.bias", "x"}
@@ -63,10 +63,8 @@ def test_files_without_tensors(tmp_path: Path) -> None:
         ([1, 2], r"x\.pt holds no tensor, but list$"),
         ({}, r"x\.pt holds no tensor, but dict$"),
         (torch.nn.Linear(3, 4), r"x\.pt holds an object that is not a tensor, torch\.nn\.modules\.linear\."),
-        (
-            {"w": torch.ones(2), "t": Trap(tmp_path / "sprung")},
-            r"x\.pt holds an object that is not a tensor, posix\.",
-        ),
+        ({"w": torch.ones(2), "t": Trap(tmp_path / "sprung")}, r"x\.pt holds an object that is not a tensor, posix\."),
+        ({"a.b": torch.ones(2), "a": {"b": torch.zeros(2)}}, r"x\.pt holds two tensors named 'a\.b'$"),
         (bytearray(9), r"x\.pt holds an object that is not a tensor, __builtin__\.bytearray: "),
         (torch.ones(1).expand(1 << 20, 1 << 20), r"not a complete \.pt file \(the stored data do not have the size of"),
         (torch.ones(3, 3).to_sparse(), r"x\.pt holds an object that is not a tensor, torch\._utils\._rebuild_sp"),

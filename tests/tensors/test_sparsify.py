@@ -167,6 +167,7 @@ def test_undefined_nibbles_and_short_chunks() -> None:
 def test_bad_operands() -> None:
     words: dict[str, str]
     for dense, words, message in (
+        ([[1.0] * 4], {}, "^a matrix must be an array of numpy, not list$"),
         (np.ones(4), {}, "two axes"),
         (np.ones((0, 4)), {}, "at least one element"),
         (np.ones((2, 6)), {}, "2:4 needs a number of columns that is a multiple of 4, not 6"),
@@ -184,3 +185,5 @@ def test_bad_operands() -> None:
         Compressed(np.ones((2, 5)), nibbles, GRANULARITIES["2:4"])
     with pytest.raises(OperandError, match="at most 15"):
         Compressed(np.ones((2, 6)), nibbles + 12, GRANULARITIES["2:4"])
+    with pytest.raises(OperandError, match="granularity must be of type Granularity, not str"):
+        Compressed(np.ones((2, 6)), nibbles, "2:4")  # type: ignore[arg-type]
