@@ -40,7 +40,7 @@ REFUSALS = [
     ("a", lambda a: 1.0, r"^a of .* array of registers or a descriptor \(an int\), not float"),
     ("a", lambda a: 0x3FFF, r"^descriptor a of .* reaches byte 262128, but smem has 512 bytes$"),
     ("b", lambda b: np.zeros((3, 128, 4), np.uint32), r"\(an int\), not uint32 of shape"),
-    ("b", lambda b: b | 1 << 15, "0x0000002000088000 of wgmma sets .* bits 0x8000$"),
+    ("b", lambda b: b | 1 << 15, "0x0000002000088000 of wgmma sets .* bits 0x8000, which must be 0$"),
     ("smem", lambda s: s[:, :511], "b of .* reaches byte 511, but smem has 511 bytes$"),
     ("smem", lambda s: s.view(np.uint32), SMEM_WANTED + r"uint32 of shape \(3, 128\)"),
     ("selector", lambda s: 2, "selector of .* must be 0 to 1, not 2"),
