@@ -33,12 +33,12 @@ _WORKERS = {
 }  # fmt: skip
 #: Numbers of rows and columns of stream-K output tiles to try.
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
-#: Orders to try for adding the slices of K in stream-K; and, besides 1, a minimum of K tiles per slice to try.
+#: Orders to try for adding the slices of K in stream-K; and a minimum of K tiles per slice to try in addition to 1.
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
 #: Maximum number of stream-K schedules that are generated, and maximum number of schedules that are tried; only
 #: schedules with distinct result bits are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: Number of iterators of :func:`_kinds`, from the first, that yield likely ways of summation. These iterators are used
+#: Number of iterators at the beginning of :func:`_kinds` that yield likely ways of summation. These iterators are used
 #: with every family of instructions before any other iterator is used.
 _LIKELY = 3
 #: Maximum number of recorded ways of summation that give equal result bits.
@@ -67,7 +67,7 @@ class Expressions:
         self._seen: dict[int, list[Way]] = {}
 
     def new(self, way: Way) -> bool:
-        """Return whether K is long enough for `way`, and no way of summation in an earlier call gives the same bits."""
+        """Return whether K is long enough for `way`, and all ways of summation in earlier calls give other bits."""
         try:
             number = self.of(way)
         except OperandError:
@@ -192,7 +192,7 @@ def candidates(
 
 
 def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
-    """Return iterators over attributes of :class:`Way`: one per kind of summation, such as split K, likely first."""
+    """Return iterators over arguments of :class:`Way`, one per kind of summation such as split K; likely ones first."""
     if group:
         return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
     half, few = result in ("f16", "bf16"), [{}, *({"split_k": split} for split in _FEW)]
@@ -228,7 +228,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Return iterators over attributes of :class:`Way`, for scales that each apply to `instructions` along K."""
+    """Return iterators over arguments of :class:`Way`, if a group scale is for `instructions` instructions along K."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]

@@ -1,4 +1,4 @@
-"""Results of a search for a way of summation, and of the diagnosis of a wrong product."""
+"""Results of a search for a way of summation, and of the diagnosis of a wrong matrix product."""
 
 import re
 from dataclasses import asdict, dataclass, field, replace
@@ -37,7 +37,7 @@ _EXCHANGED = {
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """One output of a product, with all data that are needed to compute it again."""
+    """One output of a matrix product, with all data that are needed to compute it again."""
 
     way: Way  #: Way of summation of this output. A stream-K schedule is replaced by the K slices of the output.
     factors: Factors  #: The row of the left operand and the column of the right operand that give this output
@@ -70,7 +70,7 @@ class Remaining:
     row: int
     column: int
     result: int  #: Code of the first unexplained output in the given result
-    expected: int  #: Code of the first unexplained output by the fault that explains the most outputs
+    expected: int  #: Code of the first unexplained output, computed with the fault that explains the most outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Diagnosis:
     explained: bool  #: Whether a fault or a correct way of summation explains every bit of the result
     kind: str  #: Kind of the diagnosis: ``correct``, a kind of :data:`sptc.gemm.setting.KINDS`, or ``unexplained``
     text: str  #: Text of the diagnosis for the user
-    differing: NDArray[np.bool_]  #: Outputs that differ from the correct product, in the shape of the result
+    differing: NDArray[np.bool_]  #: For each output of the result, whether it differs from the correct product
     remaining: int  #: Number of outputs that the diagnosis does not explain
     way: Way | None  #: Way of summation by which the correct product is computed
     first: Remaining | None  #: The first output that is not explained; None if all outputs are explained
@@ -121,7 +121,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Identification:
-    """Result of a search for a product's way of summation."""
+    """Result of a search for the way of summation of a matrix product."""
 
     exact: bool  #: Whether the search found a way of summation that reproduces the result bit for bit
     way: Way | None  #: The first way of summation that was found to give every bit

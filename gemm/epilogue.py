@@ -52,7 +52,7 @@ class Epilogue:
     #: Factor beta, by which the matrix C is multiplied; and the matrix C, which is then added.
     beta: float = 1.0
     c: NDArray[np.float32] | None = None
-    bias: NDArray[np.float32] | None = None  #: Bias that is added to the product after scaling
+    bias: NDArray[np.float32] | None = None  #: Bias that is added to the matrix product after scaling
     relu: bool = False
 
     @property
@@ -92,7 +92,7 @@ class Epilogue:
             return np.maximum(sums, 0) if self.relu else sums
 
     def apply(self, sums: NDArray, scale_order: str = "a then b") -> NDArray:
-        """Apply an epilogue, but not its final rounding, to float32 or int32 sums; scale in order `scale_order`."""
+        """Apply an epilogue, but not its final rounding, to float32 or int32 sums. `scale_order` orders the scales."""
         if self.is_empty:
             return sums
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):

@@ -43,8 +43,8 @@ _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
 #: `_STORED_WAYS` and `_NEAR_WAYS`, numbers of ways of summation to try, are multiplied by the number of orders in which
 #: the tried ways of summation apply scales, but at most by `_MOST_ORDERS`.
 _MOST_ORDERS = 3
-#: A conversion to tf32 is tried only if the distance of its product from the result is at most `_MOST_ERROR` times the
-#: smallest distance among all conversions.
+#: A conversion to tf32 is tried only if the product with this conversion differs from the result by at most
+#: `_MOST_ERROR` times the smallest difference among all conversions.
 _MOST_ERROR = 16
 #: A kernel fault is accepted only with evidence of `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN` bits,
 #: where `_CHOICE` is the information content of the choice of a fault and a way of summation.
@@ -84,7 +84,7 @@ class _Examination:
         self.values = decode_codes(self.target, self.fmt)
 
     def correct(self, way: Way) -> NDArray:
-        """Return the codes of the correct product by a way of summation."""
+        """Return the codes of the correct matrix product by a way of summation."""
         if way not in self._correct:
             if len(self._correct) > 2 * _MOVED_WAYS:
                 self._correct.clear()
@@ -224,7 +224,7 @@ class _Examination:
     # Faults of a kernel in its operands, which change the sums along K.
 
     def _faults(self) -> Iterator[Fault]:
-        """Yield possible faults of operands and epilogue. If errors are small: only roundings, scales and epilogue."""
+        """Yield faults to try: roundings, epilogue and scales. Unless errors are small, also yield misread operands."""
         setting, i = self.setting, self.problem.instructions[0]
         if i.a.name == "tf32":
             yield from rounded_words(setting)
@@ -283,7 +283,7 @@ class _Examination:
                 yield way
 
     def _every_way(self) -> Iterator[Way]:
-        """Yield the ways of summation tried before the fault search, then further ones, which are generated once."""
+        """Yield the ways of summation that were tried before the fault search, then more. Generate each way once."""
         yield from self._known_ways
         for way in self._more_ways:
             self._known_ways.append(way)
@@ -397,7 +397,7 @@ class _Examination:
             far = np.abs(decode_codes(codes.T if array.axis else codes, self.fmt) - values[line, others])
             distances = np.where(np.isfinite(far), far, 0).sum(1)
             nearest = distances.argmin()
-            if 2 * distances[nearest] < distances[line]:  # assume the data of another row only if they fit far better
+            if 2 * distances[nearest] < distances[line]:  # use another row only if the data of that row fit far better
                 index[line] = nearest
         if (index != np.arange(len(index))).any():
             noun = ("rows", "columns")[array.axis]

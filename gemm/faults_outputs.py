@@ -32,7 +32,7 @@ _MOST_POSITIONS = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """A permutation of outputs: a product whose outputs are stored at wrong rows and columns."""
+    """A permutation of outputs: a matrix product whose outputs are stored at wrong rows and columns."""
 
     text: str  #: Text that names the moved outputs, and the rows and columns at which they are stored
     #: For each output of the result, row by row: index of the correct output that is stored there; -1 for a stored
@@ -106,7 +106,7 @@ def _positions(matrix: NDArray, cut: Callable[[NDArray], NDArray], tiles: NDArra
 
 
 def _sizes(shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return pairs of height and width of tiles that divide the product, from small to large."""
+    """Return pairs of height and width of tiles that divide the matrix product, from small to large."""
     each = [[size for size in _SIZES if size < length and length % size == 0] + [length] for length in shape]
     return sorted(((height, width) for height in each[0] for width in each[1]), key=lambda size: size[0] * size[1])
 

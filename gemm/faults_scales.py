@@ -25,14 +25,14 @@ _LINE_POWERS, _BLOCK_POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8)
 _SHARED = 128
 #: Numbers of instructions after which a faulty kernel adds the accumulator to f32 registers without clearing it.
 _PROMOTIONS = (1, 2, 4, 8, 16)
-#: Names of axis 0 and axis 1 of the product in texts that describe kernel faults.
+#: Names of axis 0 and axis 1 of the matrix product in texts that describe kernel faults.
 _LINES = ("row", "column")
 
 _Applied = dict[str, NDArray]
 
 
 def _epilogue_arrays(setting: Setting) -> Iterator[tuple[str, str, str, NDArray]]:
-    """Yield for the scales of A, the scales of B, C and the bias: field, kind of fault, name for texts, and array.
+    """Yield field, kind of fault, name and array for each array of the epilogue: scales of A and B, C and bias.
 
     If the product is computed transposed, the names are those of the transposed product.
     """
@@ -51,12 +51,12 @@ def _axes(array: NDArray) -> list[int]:
     return [axis for axis in (0, 1) if not (array == array.take([0], axis)).all()]
 
 
-# Operand arrays with entries for each row or column of the product.
+# Operand arrays with entries for each row or column of the matrix product.
 
 
 @dataclass(frozen=True, eq=False)
 class LineArray:
-    """An operand array with entries for each row (axis 0) or each column (axis 1) of the product."""
+    """An operand array with entries for each row (axis 0) or each column (axis 1) of the matrix product."""
 
     kind: str
     name: str
@@ -70,7 +70,7 @@ class LineArray:
         return setting.with_parts({self.part: setting.take(places[0], places[1]).part(self.part)})
 
     def line_against_all(self, setting: Setting, line: int, others: Index) -> Setting:
-        """Return copies of one row (or column) of a product, each with the array entries of another row or column."""
+        """Return copies of a row (column) of a matrix product, each with the array entries of another row (column)."""
         count = setting.shape[self.axis]
         places = [others, others]
         places[self.axis] = np.arange(count)
@@ -80,7 +80,7 @@ class LineArray:
 
 
 def line_arrays(setting: Setting) -> Iterator[LineArray]:
-    """Yield the metadata, scales, C and bias of a product, each with the axis along which it varies."""
+    """Yield the metadata, scales, C and bias of a matrix product, each with the axis along which it varies."""
     if setting.nibbles is not None:
         yield LineArray("metadata", "the metadata", 0, "nibbles")
     for field, kind, name, array in _epilogue_arrays(setting):
@@ -98,7 +98,7 @@ def line_arrays(setting: Setting) -> Iterator[LineArray]:
 
 
 def epilogue_faults(setting: Setting) -> Iterator[Fault]:
-    """Yield possible kernel faults in the epilogue of a product."""
+    """Yield possible kernel faults in the epilogue of a matrix product."""
     shape, epilogue = setting.shape, setting.epilogue
 
     def fault(kind: str, text: str, wrong: dict[str, Any]) -> Fault:
@@ -178,7 +178,7 @@ class _Table:
     """Table of scales. A table row is for 1 or 128 rows of A (or columns of B), a table column for a block along K."""
 
     setting: Setting  #: Operands and epilogue of the correct product
-    axis: int  #: Axis of the product along which the scales vary: 0 for scales of A, 1 for scales of B
+    axis: int  #: Axis of the matrix product along which the scales vary: 0 for scales of A, 1 for scales of B
     line: str  #: Noun for the rows of A (columns of B) of one table row: "row", "column" or "block of 128 rows"
     array: NDArray
     applied: _Applied  #: Key: text of a common mistake of kernels. Value: scales with this mistake
@@ -194,7 +194,7 @@ class _Table:
         """Return the argument of :meth:`sptc.gemm.setting.Setting.with_parts` that replaces the scales by a table."""
         if not self.shape:
             return {self.part: table}
-        count = self.shape[1] * self.shape[2]  # rows of A (or columns of B) with separate scales; 1 for shared scales
+        count = self.shape[1] * self.shape[2]  # number of rows of A (columns of B) with own scales; 1 for shared scales
         lines = table if len(table) == count else table.repeat(_SHARED, 0)[:count]
         return {self.part: np.ascontiguousarray(lines.T).reshape(self.shape)}
 
@@ -204,7 +204,7 @@ class _Table:
 
 
 def scale_faults(setting: Setting, i: Instruction) -> Iterator[Fault]:
-    """Yield possible kernel faults in the block scales and group scales of a product with instruction `i`."""
+    """Yield possible kernel faults in the block scales and group scales of a matrix product with instruction `i`."""
     if setting.scales and i.scale_format:
         yield from _table_faults(_block_tables(setting, i.scale_format.name), "block")
     if setting.groups:

@@ -70,7 +70,7 @@ def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[
 
 
 def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Iterator[Fault]:
-    """Yield faults of kernels that add each slice of `unit` elements along K as often as a fit of the result shows."""
+    """Yield faults of kernels that omit or repeat slices of `unit` elements along K; `fitted` has a count per slice."""
     counts = np.rint(fitted).astype(int)
     if (np.abs(fitted - counts) > _NEAR).any() or (counts < 0).any() or (counts > 4).any() or not counts.any():
         return
@@ -100,7 +100,7 @@ def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
 
 
 def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
-    """Return a text that names missing and repeated slices of K, and the fault's kind, accumulator or slice of K."""
+    """Return a text that names missing and repeated slices of K, and the kind of fault: accumulator or slice of K."""
     words = []
     for count in np.unique(counts[counts != 1]):
         runs = runs_of(np.flatnonzero(counts == count))
@@ -168,7 +168,7 @@ def not_cleared(shape: tuple[int, int]) -> Iterator[tuple[str, NDArray[np.intp],
 
 
 def carried(setting: Setting, way: Way, tiles: NDArray[np.intp], size: NDArray[np.intp]) -> NDArray:
-    """Return the codes of a product whose output tiles begin from the accumulator of the previous tile.
+    """Return the codes of a matrix product whose output tiles begin from the accumulator of the previous tile.
 
     For `tiles` and `size` see :func:`not_cleared`.
     """

@@ -39,7 +39,7 @@ class ProductFolder:
             raise
 
     def _read(self) -> None:
-        """Load the product and its finished blocks of outputs. After interrupted preparation, it is prepared again."""
+        """Load the matrix product and its finished blocks of outputs, or nothing if its preparation was interrupted."""
         task = self._journal.task
         if task is None or not (self.path / _RESULT).exists():
             return
@@ -52,11 +52,11 @@ class ProductFolder:
         if problem is None:
             name = differing[0]
             raise FileError(
-                f"{self.path} holds another product: {name} {before.get(name)}, not {self.wanted[name]}; remove the "
-                "folder or write to another file"
+                f"{self.path} holds another matrix product: {name} {before.get(name)}, not {self.wanted[name]}; remove "
+                "the folder or write to another file"
             )
         if problem.folder != str(self.path):
-            raise FileError(f"{self.path} was created as {problem.folder}; move the folder back or remove it")
+            raise FileError(f"{self.path} was created at the path {problem.folder}; move the folder back or remove it")
         self.problem = problem
         for index, record in self._journal.entries():
             try:
@@ -89,5 +89,5 @@ class ProductFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
-        """Release the lock of the product's folder."""
+        """Release the lock of the folder of the matrix product."""
         self._journal.close()

@@ -24,7 +24,7 @@ __all__ = ["GroupScales", "check_groups", "grouped_way"]
 
 @dataclass(frozen=True, eq=False)
 class GroupScales:
-    """Group scales of both factors of a product."""
+    """Group scales of both factors of a matrix product."""
 
     #: Group scales of A and of B, in shapes that broadcast to (groups, M, N).
     a: NDArray[np.float32]
@@ -32,7 +32,7 @@ class GroupScales:
     length: int  #: Number of elements along K that share a group scale
 
     def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "GroupScales":
-        """Return the group scales of some rows and columns of the product."""
+        """Return the group scales of some rows and columns of the matrix product."""
 
         def of(array: NDArray[np.float32]) -> NDArray[np.float32]:
             array = array if array.shape[1] == 1 else array[:, rows]
@@ -45,7 +45,7 @@ class GroupScales:
         return replace(self, a=self.a.swapaxes(1, 2), b=self.b.swapaxes(1, 2))
 
     def with_blocks(self, unit: int, index: NDArray[np.intp]) -> "GroupScales | None":
-        """Return the group scales of operands whose block p of `unit` elements along K was block ``index[p]`` before.
+        """Return the group scales of operands reordered along K: block p of `unit` elements is old block ``index[p]``.
 
         Index -1 means a block of zeros. None if a group would consist of blocks that have scales of several groups.
         """

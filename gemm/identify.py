@@ -246,7 +246,7 @@ diagnose.__signature__ = signature(identify).replace(return_annotation=Diagnosis
 
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:
-    """Return the operands and the epilogue of a product as a :class:`Setting`, in the formats of an instruction."""
+    """Return operands and epilogue of a matrix product as a :class:`Setting`, in the formats of an instruction."""
     a, b, scales, groups = operands.parts(i)
     return Setting(
         a=a.codes, nibbles=a.nibbles, k=a.k, granularity=i.granularity, b=b, scales=scales, groups=groups,
@@ -257,7 +257,7 @@ def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: B
 def _families(
     fmt: str | None, instruction: str | None, arch: str, dense: bool, scales: BlockScales | None, k: int
 ) -> list[tuple[Instruction, ...]]:
-    """Return the instructions to try: the instruction with a given name, else sparse and dense ones of a format.
+    """Return the instructions to try: the named instruction, or else sparse and dense instructions of a format.
 
     Integer sums are exact, so sparse and dense instructions give the same result. Dense integer instructions are
     therefore returned only if there are no sparse integer instructions.

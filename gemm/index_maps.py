@@ -86,7 +86,7 @@ def listed(items: Sequence[str], most: int = _LISTED) -> str:
 
 
 def _moved(where: str, noun: str, text: str) -> str:
-    """Return a sentence which states that the rows or columns `where` hold other rows or columns, given by `text`."""
+    """Return a sentence on the moved rows or columns `where`; `text` states which rows or columns they hold."""
     if text.startswith(("reversed", "transposed")):
         return f"{where} are {text}"
     return f"{where} are moved: {noun[:-1]} p holds {noun[:-1]} {text}"
@@ -145,8 +145,8 @@ def joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 #: Tolerance: two rows of numbers are near if their distance is at most this fraction of their Euclidean norm.
 _SAME = 1 / 32
-#: Number of rows, without an equal row in the other matrix, for which a nearly equal row is searched first. If at most
-#: half of these rows have a nearly equal row, none is searched for the remaining rows.
+#: First search for nearly equal rows only for this number of rows that have no equal row in the other matrix. If at
+#: most half of these rows have a nearly equal row, do not search for nearly equal rows of the remaining rows.
 _FIRST = 16
 #: Maximum number of pairs of rows whose distance is computed.
 _MOST_DISTANCES = 1 << 22
@@ -154,7 +154,7 @@ _MOST_DISTANCES = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Outputs of a product, as codes and as float64 values."""
+    """Outputs of a matrix product, as codes and as float64 values."""
 
     codes: NDArray
     values: NDArray[np.float64]

@@ -42,7 +42,7 @@ FILLING = 0b0100
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
-    """The left operand of a product as codes, with its metadata if it is sparse."""
+    """The left operand of a matrix product as codes, with its metadata if it is sparse."""
 
     #: Codes of stored elements as uint8, uint16 or uint32, shape (M, stored K); a dense matrix stores all elements.
     codes: NDArray
@@ -52,7 +52,7 @@ class Sparse:
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Both operands of a product as codes, padded with zeros along K to a multiple of the K of an instruction."""
+    """Both operands of a matrix product as codes, padded with zeros along K to a multiple of an instruction's K."""
 
     instruction: Instruction
     #: Codes of A and B in containers, shapes (M, stored K) and (K, N).
@@ -62,16 +62,16 @@ class Factors:
     #: Block scales of A and B, shapes (M, scales) and (N, scales).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
-    groups: GroupScales | None = None  #: Group scales of A and B; None for a product without group scales
+    groups: GroupScales | None = None  #: Group scales of A and B; None for a matrix product without group scales
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the product, (M, N)."""
+        """Shape of the matrix product, (M, N)."""
         return len(self.a), self.b.shape[1]
 
     @property
     def count(self) -> int:
-        """Number of instructions along K of the product."""
+        """Number of instructions along K of the matrix product."""
         return len(self.b) // self.instruction.k
 
     def times_block_scales(
@@ -109,7 +109,7 @@ class Factors:
         return replace(self, a=self.a[:, order], b=self.b[order])
 
     def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "Factors":
-        """Return the operands for some rows and columns of the product."""
+        """Return the operands for some rows and columns of the matrix product."""
 
         def of(array: NDArray | None, where: slice | NDArray) -> NDArray | None:
             return None if array is None else array[where]
@@ -254,7 +254,7 @@ def loses_bits(array: NDArray, fmt: Format) -> bool:
 
 
 def dense_codes(name: str, array: NDArray, fmt: Format, nan: str = "error") -> NDArray:
-    """Return the codes of a matrix, rounded to a format if the matrix holds numbers; `name` is for messages.
+    """Return the codes of a matrix, rounded to a format if it holds numbers; messages call the matrix `name`.
 
     `nan` is the policy for NaN, one of :data:`sptc.tensors.quantise.NAN_POLICIES`. Raise an `OperandError` if the shape
     or type is wrong, the policy refuses a NaN, or a number for an integer format is not an integer in its range.

@@ -176,7 +176,7 @@ def gemm(
 
 
 def _broadcast(left: NDArray | Compressed, right: NDArray | Compressed) -> tuple[int, ...]:
-    """Return the shape of the batch of products."""
+    """Return the shape of the batch of matrix products."""
     shapes = [() if isinstance(array, Compressed) else array.shape[:-2] for array in (left, right)]
     for name, array in (("a", left), ("b", right)):
         if len(array.shape) < 2 or 0 in array.shape:
@@ -190,7 +190,7 @@ def _broadcast(left: NDArray | Compressed, right: NDArray | Compressed) -> tuple
 def _each(
     left: Any, right: Any, scales: BlockScales | None, shape: tuple[int, ...]
 ) -> Iterator[tuple[Any, Any, BlockScales | None]]:
-    """Yield the factors and block scales of every product of a batch."""
+    """Yield the factors and block scales of every matrix product of a batch."""
     for name, array in (("a", scales.a), ("b", scales.b)) if scales else ():
         if array.ndim < 2 or not broadcasts(array[..., 0, 0], shape):
             raise OperandError(f"block_scale_{name} of shape {array.shape} does not fit a batch of shape {shape}")

@@ -66,18 +66,18 @@ class ProductRequest:
     producer: str = "pytorch"  #: Library whose metadata is written where A has fewer non-zeros than stored values
     nan: str = "error"  #: Policy for NaN elements, one of :data:`sptc.tensors.quantise.NAN_POLICIES`
     rows: int | None = None  #: Number of rows of A to use, starting at the first row; None for all rows
-    #: Options of the product, as in :class:`~sptc.gemm.product.Problem`.
+    #: Options of the matrix product; see the fields of :class:`~sptc.gemm.product.Problem`.
     backends: tuple[str, ...] = ("golden",)
     dense: bool = False
-    epilogue: Epilogue = field(default_factory=Epilogue)  #: Epilogue of the product, for all rows of A
-    #: Accumulator of the first chain, for all rows of A: numbers or codes of the instruction's accumulator type.
+    epilogue: Epilogue = field(default_factory=Epilogue)  #: Epilogue of the matrix product, for all rows of A
+    #: Initial accumulator of the sums, for all rows of A: numbers or codes of the instruction's accumulator type.
     start: NDArray | None = None
     #: Block scales of the factors; with block scales, the matrices hold codes or values of unscaled elements.
     block_scales: BlockScales | None = None
     #: Group scales of A and of B, f32.
     group_scale_a: NDArray | None = None
     group_scale_b: NDArray | None = None
-    #: Changes of each instruction's numerics, as in field `numerics` of :class:`~sptc.gemm.product.Problem`.
+    #: Changes of the numerics of each instruction; see field `numerics` of :class:`~sptc.gemm.product.Problem`.
     numerics: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -99,7 +99,7 @@ def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Sour
 
 
 def prepare(folder: Path, request: ProductRequest, progress: Progress | None = None) -> Problem:
-    """Write the operands of a product into an existing folder; `progress` is called after each block of rows.
+    """Write the operands of a matrix product into an existing folder; `progress` is called after each block of rows.
 
     Raise an `OperandError` or `SparsityError` if the shapes do not match, A is not sparse, or an element cannot be
     quantised, and a `FileError` if a matrix cannot be read, or the operands cannot be written.
@@ -162,7 +162,7 @@ def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoi
 
 
 def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format) -> Source:
-    """Return a matrix's file if it can be memory-mapped; else write the matrix to a new file; return the file."""
+    """Return the file of a matrix. First write a new file if the file of the matrix cannot be memory-mapped."""
     if isinstance(factor, np.ndarray):
         if Path(source.path).suffix in _MAPPED:
             return source
@@ -231,7 +231,7 @@ def _save_dense(
     if not isinstance(left, np.ndarray):
         raise OperandError(f"{names[0]} is compressed, so no dense product can be computed for a comparison")
     if not i.sparse:
-        raise OperandError(f"{i} is dense, so no other dense product can be computed for a comparison")
+        raise OperandError(f"{i} is already dense: a comparison with the dense product needs a sparse instruction")
     dense_factors, scale = _operands(left, right, names, dense_instruction(i), replace(request, prune=False), None)
     save_factors(folder, dense_factors, "dense_")
     np.save(folder / "dense_scale.npy", np.float64(scale))
@@ -248,7 +248,7 @@ def _stored(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArra
 
 
 def _takes_scales(array: NDArray, fmt: Format, i: Instruction) -> bool:
-    """Return whether an array must be quantised: for block scales, or if an integer format cannot hold its elements."""
+    """Return whether to quantise an array, for block scales or because an integer format cannot hold its elements."""
     if i.scale_size:
         return True
     if not fmt.is_integer or array.dtype.kind in "iu" or array.ndim != 2:
@@ -310,7 +310,7 @@ def output_operands(
     try:
         stored = sparse_codes("a", one, i, prune=prune, nan="keep")
     except Error as error:
-        raise OperandError(f"row {row} of a, as a matrix of one row: {error}") from None
+        raise OperandError(f"row {row} of a, read as a matrix with one row, is invalid: {error}") from None
     right = dense_codes("b", np.ascontiguousarray(b[:, column : column + 1]), i.b, "keep")
     operands = factors(stored, right, i)
     if not isinstance(a, np.ndarray):

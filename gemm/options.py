@@ -106,7 +106,7 @@ def way_of(
         result = result or ("s32" if i.d.is_integer else "f32")
         return Way(instruction=str(i), arch=same_numerics(arch), result=result, **words)
     if instruction or accumulate or any(value != _WORDS[name] for name, value in words.items()):
-        raise OperandError("give either the argument way, or instruction, accumulate and single attributes of Way")
+        raise OperandError("give either the argument way, or instruction, accumulate and attributes of a Way")
     chosen(fmt, way.instruction, way.arch, scales=scales)
     return replace(way, result=result) if result else way
 
@@ -182,7 +182,7 @@ def grouped(
 
 
 def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, chain: int) -> bool:
-    """Return whether the shapes of an epilogue's scales fit scales of groups along K, but not of rows and columns."""
+    """Return whether an epilogue's scales have shapes of group scales along K, not of scales of rows and columns."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or len(b) == 1:
         return False
     lengths = [length for length in (chain, _BLOCK) if length]

@@ -238,7 +238,7 @@ def _check_nibbles(i: Instruction, nibbles: NDArray[np.uint8], stored: NDArray, 
 
 
 def _checked_scale(name: str, value: Any, i: Instruction) -> tuple[NDArray[np.uint8], int, int] | None:
-    """Return codes, byte id and thread id of block scales, the ids only for ``mma``; None without block scales."""
+    """Return codes, byte id and thread id of block scales, or None without block scales. Only ``mma`` uses the ids."""
     if i.scale_size is None:
         if value is not None:
             raise OperandError(f"{i} has no block scales and takes no {name}")

@@ -35,7 +35,7 @@ __all__ = [
 
 _OPERANDS = ("a", "b", "nibbles", "scale_a", "scale_b")
 _ADDED, _GROUPS = ("c", "bias", "scale_a", "scale_b"), ("group_scale_a", "group_scale_b")
-#: Names of the array files of a product: operands of the instruction, and of the dense instruction; addends of the
+#: Names of array files of a matrix product: operands of the instruction, and of the dense instruction; addends of the
 #: sums; the caller's matrices, if the files of the caller cannot be mapped; and the result.
 ARRAYS = (
     *(f"{kind}{name}" for kind in ("", "dense_") for name in _OPERANDS), "dense_scale",
@@ -57,9 +57,9 @@ _REFERENCES = {
 class Problem:
     """A matrix product whose operands are prepared in files; see :mod:`sptc.gemm.operands`."""
 
-    folder: str  #: Folder with the operands of the product
+    folder: str  #: Folder with the operands of the matrix product
     way: Way
-    shape: tuple[int, int, int]  #: Sizes M, N and K of the product
+    shape: tuple[int, int, int]  #: Sizes M, N and K of the matrix product
     all_rows: int  #: Number of rows of the caller's A. M may be smaller: only the first M rows are multiplied.
     #: Files of the matrices as the caller gave them, without compression.
     a: Source
@@ -78,7 +78,7 @@ class Problem:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Numbers of rows and columns of the sums, which are the product's transpose if the factors are exchanged."""
+        """Numbers of rows and columns of the sums, which form the transposed product if the factors are exchanged."""
         m, n, _ = self.shape
         return (n, m) if self.way.swapped else (m, n)
 
@@ -89,13 +89,13 @@ class Problem:
         return (n, self.all_rows) if self.way.swapped else (self.all_rows, n)
 
     def added(self) -> tuple[Epilogue, NDArray | None]:
-        """Return the epilogue of the product, and the codes of the initial accumulator."""
+        """Return the epilogue of the matrix product, and the codes of the initial accumulator."""
         arrays = {name: self.array(f"epilogue_{name}") for name in _ADDED}
         epilogue = Epilogue(alpha=self.alpha, beta=self.beta, relu=self.relu, **arrays)
         return oriented(self.way, (self.all_rows, self.shape[1]), epilogue, self.array("start"))
 
     def array(self, name: str) -> NDArray | None:
-        """Return an array of the product's folder, memory-mapped; None if the array does not exist."""
+        """Return a memory-mapped array from the folder of the matrix product; None if the array does not exist."""
         path = Path(self.folder) / f"{name}.npy"
         return _mapped(str(path)) if path.exists() else None
 
@@ -107,7 +107,7 @@ class Problem:
         return Factors(i, a, b, nibbles, scale_a, scale_b, self.groups())
 
     def groups(self) -> GroupScales | None:
-        """Return the memory-mapped group scales; None for a product without group scales."""
+        """Return the memory-mapped group scales; None for a matrix product without group scales."""
         a, b = (self.array(name) for name in _GROUPS)
         return None if a is None or b is None else GroupScales(a, b, self.group_length)
 
@@ -134,7 +134,7 @@ class Errors:
     #: Largest magnitude, and sum of magnitudes, of the elements of the float64 product.
     largest_reference: float
     total_reference: float
-    #: Number of outputs per power of ten of the relative error, see :data:`DECADES`; exact outputs first.
+    #: Number of exact outputs, then numbers of outputs per power of ten of the relative error; see :data:`DECADES`.
     counts: tuple[int, ...]
 
     @classmethod
@@ -221,7 +221,7 @@ def block_count(problem: Problem) -> int:
 
 
 def instruction_count(problem: Problem) -> int:
-    """Return the number of instructions of the product; those that extend beyond its edges count as whole ones."""
+    """Return the number of instructions of the matrix product. Instructions that cross its edges count, too."""
     i, (rows, columns) = problem.way.parsed, problem.size
     return -(-rows // i.m) * -(-columns // i.n) * -(-problem.shape[2] // i.k)
 

@@ -29,11 +29,11 @@ from .ways import Way
 
 __all__ = ["Operands", "Search", "searched"]
 
-#: Ways of summation are first tried on a sample of outputs. Maximum number of multiplications for the sample, and
-#: maximum numbers of its rows and of its columns.
+#: Limits of the sample of outputs on which ways of summation are first tried: maximum number of multiplications for the
+#: sample, and maximum numbers of its rows and of its columns.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
-#: Numbers of rows and columns of the part of the sample of outputs on which ways of summation are tried first; and
-#: number of ways that are always tried on the whole sample, so that a nearest way of summation is known.
+#: Ways of summation are first tried on a part of the sample of outputs with these numbers of rows and columns. At least
+#: the third number of ways is tried on the whole sample, so that a nearest way of summation is known.
 _GLANCE_ROWS, _GLANCE_COLUMNS, _WHOLLY = 8, 16, 32
 #: Number of ways of summation that are compared on all outputs to find the nearest inexact way of summation; and number
 #: of ways of summation that are tried on the sample after an exact way of summation was found.
@@ -49,7 +49,7 @@ _ORDERED_OUTPUTS = 2048
 
 
 class Operands:
-    """Factors of a product, which are converted to an instruction's operands when the instruction is first tried.
+    """Factors of a matrix product, which are converted to an instruction's operands when it is first tried.
 
     `left` and `right` are A and B as given, and the instruction `first` decides which of the two factors is sparse.
     Raise an `OperandError` or `SparsityError` if the shapes do not match, or neither factor is as sparse as `first`
@@ -117,12 +117,12 @@ class Operands:
     def parts(
         self, i: Instruction, sparse: str = "", dense: str = ""
     ) -> tuple[Sparse, NDArray, tuple[NDArray[np.uint8], NDArray[np.uint8]] | None, GroupScales | None]:
-        """Return both factors, converted to the formats of an instruction as the kernel does, and all scales."""
+        """Return both factors, converted to the formats of an instruction as a kernel converts them, and all scales."""
         scales = self._scales.checked(i, self.shape, self.k, swapped=self.swapped) if self._scales else None
         return self._sparse_of(i, sparse), self._dense_of(i, dense), scales, self._groups
 
     def of(self, way: Way) -> Factors:
-        """Return the operands of the product, converted for the instruction of a way of summation."""
+        """Return the operands of the matrix product, converted for the instruction of a way of summation."""
         name = way.operands
         if name not in self._factors:
             i, conversions = way.parsed, (way.convert_a, way.convert_b)
@@ -133,7 +133,7 @@ class Operands:
 
 
 class Search:
-    """State of a search: operands, given result, and number of outputs in which each way of summation differs."""
+    """State of a search: operands, given result, and number of outputs that are wrong with each way."""
 
     def __init__(self, operands: Operands, target: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
         self.operands, self.target = operands, target
@@ -153,7 +153,7 @@ class Search:
         self.tried = 0
 
     def instructions(self, instruction: str) -> int:
-        """Return the number of instructions along K of the product."""
+        """Return the number of instructions along K of the matrix product."""
         if instruction not in self._counts:
             self._counts[instruction] = self.operands.of(Way(instruction=instruction, arch=self._arch)).count
         return self._counts[instruction]
@@ -205,7 +205,7 @@ class Search:
         return float(np.median(errors[finite])) if finite.any() else 0.0
 
     def nearest_ways(self) -> list[Way]:
-        """Return ways of summation, fewest wrong sample outputs first; in search order if 80 % or more are wrong."""
+        """Return ways of summation, sorted by number of wrong sample outputs; unsorted if each has at least 80 %."""
         least, outputs = min(self.counts.values()), len(self._rows) * len(self._columns)
         return sorted(self.counts, key=self.counts.__getitem__) if least < 0.8 * outputs else [*self.counts]
 
@@ -337,7 +337,7 @@ def searched(
 
 
 def _nearest(search: Search, exact: Way | None = None) -> tuple[Miss | None, tuple[Way, ...]]:
-    """Compare ways of summation on all outputs. Return the smallest mismatch, and further exact ways of summation."""
+    """Compare ways of summation on all outputs. Return the nearest inexact way, and the exact ways besides `exact`."""
     near = sorted((way for way in search.counts if way != exact), key=lambda way: search.counts[way])
     misses, equal = [], []
     most = _RIVALS if search.size < _LARGE else 1

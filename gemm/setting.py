@@ -45,19 +45,19 @@ class Setting:
     granularity: Granularity | None = None  #: Sparsity pattern of A; None for a dense A
     b: NDArray  #: Codes of B, shape (K, N)
     scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None  #: Block scales, shapes (M, blocks) and (N, blocks)
-    groups: GroupScales | None = None  #: Group scales of A and B; None for a product without group scales
+    groups: GroupScales | None = None  #: Group scales of A and B; None for a matrix product without group scales
     epilogue: Epilogue
-    computes: Backend  #: Back end that computes the sums of the product
+    computes: Backend  #: Back end that computes the sums of the matrix product
     finish: Finish | None = None  #: Function that converts results (default: rounding by the way of summation)
     start: NDArray | None = None  #: Codes of the initial accumulator, shape (M, N) (default: zero)
     #: Whether the left operand is the caller's B. Even then, field `a` of `groups` and field `scale_a` of `epilogue`
     #: hold scales of the caller's A.
     swapped: bool = False
-    is_cleared: bool = True  #: Whether the accumulator is cleared after each promotion of a partial sum
+    is_cleared: bool = True  #: Whether the accumulator is cleared each time after it is added to f32 registers
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the product, (M, N)."""
+        """Shape of the matrix product, (M, N)."""
         return len(self.a), self.b.shape[1]
 
     @property
@@ -67,7 +67,7 @@ class Setting:
 
     @property
     def has_scales_along_k(self) -> bool:
-        """Whether the operands have block scales or group scales."""
+        """Whether the operands have scales along K, which are block scales or group scales."""
         return self.scales is not None or self.groups is not None
 
     def factors(self, way: Way) -> Factors:
@@ -90,7 +90,7 @@ class Setting:
         return a[:, : self.k]
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Setting":
-        """Return the operands and epilogue of some rows and columns of the product, with all of K."""
+        """Return the operands and epilogue of some rows and columns of the matrix product, with all of K."""
         return replace(
             self,
             a=self.a[rows],
@@ -103,7 +103,7 @@ class Setting:
         )
 
     def codes(self, way: Way) -> NDArray:
-        """Return the result codes of the whole product by a way of summation."""
+        """Return the result codes of the whole matrix product by a way of summation."""
         return product(
             way, self.factors(way), self.computes, self.epilogue, self.start, None, self.is_cleared, self.finish
         )
@@ -115,7 +115,7 @@ class Setting:
         return value[int(inside)] if field == "scales" and inside else getattr(value, inside) if inside else value
 
     def with_parts(self, parts: Mapping[str, Any]) -> "Setting":
-        """Return the operands and epilogue with some arrays replaced; keys of `parts` are names as for :meth:`part`."""
+        """Return the operands and epilogue with some arrays replaced; the keys are names that :meth:`part` takes."""
         setting = self
         for name, value in parts.items():
             field, _, inside = name.partition(".")
@@ -183,7 +183,7 @@ def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArr
 
 
 class Grid:
-    """Compute some rows and columns of a product by any way of summation, and cache results of instruction chains."""
+    """Compute some rows and columns of a matrix product by any way of summation, and cache chain results."""
 
     def __init__(self, setting: Setting, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
         self._place = Place(rows, columns, setting.shape)
@@ -238,8 +238,8 @@ class Explanation:
 
     kind: str  #: Kind of the fault, one of :data:`KINDS`
     text: str
-    way: Way  #: Way of summation of the product that a kernel with the fault computes
-    codes: NDArray  #: Result codes of the product with the fault
+    way: Way  #: Way of summation of the matrix product that a kernel with the fault computes
+    codes: NDArray  #: Result codes of the matrix product with the fault
     correct: NDArray  #: Codes of the correct product by the same way of summation
     remaining: int  #: Number of outputs that the fault does not explain
     is_exact: bool  #: Whether the fault explains every bit, with few free parameters

@@ -43,7 +43,7 @@ class StreamK:
     """
 
     workers: int  #: Number of thread blocks, or clusters of thread blocks, that share the output tiles cut along K
-    #: Rows and columns of an output tile in elements; with exchanged factors, of a tile of the transposed product.
+    #: Rows and columns of an output tile in elements. If factors are exchanged, tiles are of the transposed product.
     rows: int
     columns: int
     streamed: str = "all"  #: Output tiles that are cut along K, one of :data:`STREAMED`
@@ -63,7 +63,7 @@ class StreamK:
             raise OperandError(f"stream-K attribute 'first' must be True or False, not {shown(self.first)}")
 
     def dealt(self, shape: tuple[int, int], k_tiles: int, cut: str) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
-        """Return for each output tile the index of its division of K, and the divisions, numbers of K tiles per slice.
+        """Return the index of each output tile's division of K, and the divisions as tuples of numbers of K tiles.
 
         `shape` is the shape of the product, and each output tile has `k_tiles` K tiles. `cut` is the division of all
         streamed K tiles among workers, ``rounded up`` or ``balanced`` as in :data:`sptc.gemm.ways.CUTS`.

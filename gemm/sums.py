@@ -43,7 +43,7 @@ class Place:
 
     rows: NDArray[np.intp]
     columns: NDArray[np.intp]
-    shape: tuple[int, int]  #: Shape of the whole product, (M, N)
+    shape: tuple[int, int]  #: Shape of the whole matrix product, (M, N)
 
     @classmethod
     def of(cls, rows: slice | NDArray[np.intp], columns: slice | NDArray[np.intp], shape: tuple[int, int]) -> "Place":
@@ -198,7 +198,7 @@ def _plus(one: NDArray, other: NDArray) -> NDArray:
 
 
 def check_way(way: Way, factors: Factors) -> None:
-    """Check that a way of summation defines one result for the given operands, and that K has enough instructions.
+    """Check that a way of summation defines one result for the given operands, and that K is long enough.
 
     For errors see :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices`, :func:`~sptc.gemm.ways.combine` and
     :func:`~sptc.gemm.group_scales.check_groups`.
@@ -244,7 +244,7 @@ def product(
     is_cleared: bool = True,
     finish: Finish | None = None,
 ) -> NDArray:
-    """Return the codes of a product by a way of summation, for all or for some rows and columns.
+    """Return the codes of a matrix product by a way of summation, for all or for some rows and columns.
 
     `start` holds the codes of the accumulator of the first chain (default: zero). `place` holds the rows and columns of
     the outputs in the product, which stream-K needs (default: the whole product). For `is_cleared` see :class:`Chains`.

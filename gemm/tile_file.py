@@ -99,7 +99,7 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
 
 
 def _arguments_of(family: str) -> list[str]:
-    """Return the names of the arguments for operands and options of an instruction family, without `instruction`."""
+    """Return the argument names of an instruction family's function, except instruction, backend and numerics."""
     others = ("instruction", "backend", "numerics")
     return [name for name in signature(_FUNCTIONS[family]).parameters if name not in others]
 

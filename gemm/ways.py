@@ -202,7 +202,7 @@ class Way:
         return numbers, [replace(self, stream_k=None, split_k=of_tile if len(of_tile) > 1 else 1) for of_tile in cuts]
 
     def chains(self, shape: tuple[int, int], instructions: int) -> int:
-        """Return the largest number of instruction chains per output; the arguments are as for :meth:`of_tiles`."""
+        """Return the largest number of instruction chains per output. The arguments are those of :meth:`of_tiles`."""
         ways = self.of_tiles(shape, instructions)[1]
         return max(sum(len(of_slice) for of_slice in way.slices(instructions)) for way in ways)
 

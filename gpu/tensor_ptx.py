@@ -23,7 +23,7 @@ _TRIES = 1 << 20
 
 
 def ranges_of(addresses: Mapping[str, int], n: int) -> tuple[list[int], list[int]]:
-    """Return first tensor-memory columns of 8-column ranges: a list for D, and a list for metadata and block scales."""
+    """Return the first columns of 8-column ranges of tensor memory: those of D, then those of metadata and scales."""
     d = [addresses["d"] + column for column in range(0, n, RANGE)]
     return d, [addresses[name] for name in ("e", "scale_a", "scale_b") if name in addresses]
 

@@ -16,11 +16,11 @@ __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "prin
 
 #: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-#: Two texts to search in the output of a failed tool. An error message quotes the first line that contains the first
-#: text or, if no line contains the first text, the first line that contains the second text.
+#: Two texts to search for in the output of a failed tool. An error message quotes the first line that contains the
+#: first text or, if no line contains the first text, the first line that contains the second text.
 _TELLING = (os.strerror(errno.ENOSPC), "rror")
-#: Message that announces the first build of this process. The list is empty before that build, and is used only if
-#: standard error is not a terminal.
+#: List with the message that announced the first build of this process. The list is empty before that build, and is
+#: used only if standard error is not a terminal.
 _announced: list[str] = []
 
 

@@ -146,7 +146,7 @@ class Journal:
             raise self.damaged() from None
 
     def begin(self, task: object) -> None:
-        """Store `task`, which describes the work, as JSON; delete entries. Raise a `FileError` if the disk is full."""
+        """Store `task` (new work) as JSON, and delete old entries. Raise a `FileError` if the disk is full."""
         text = json.dumps(task)
         self._write(
             ("DELETE FROM task", [()]), ("DELETE FROM entries", [()]), ("INSERT INTO task VALUES (?)", [(text,)])

@@ -31,7 +31,7 @@ from .installation import install_line
 
 __all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "cores", "local_pool", "threads_here"]
 
-#: A work item is abandoned after this number of times that a worker died while the item was unfinished.
+#: A work item is abandoned after this number of workers have died while the item was unfinished.
 _DEATHS = 3
 _KILLS = "killed its worker three times"
 #: Time limits in seconds: until a Dask scheduler answers and has a worker, and until a cluster that lost all workers

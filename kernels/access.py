@@ -33,7 +33,7 @@ def space_of(ins: Instruction) -> str:
 
 
 def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: int) -> tuple[Places, int, int]:
-    """Check a load or store. Return a function that computes its addresses, and its bytes per thread and per access."""
+    """Check a load or store. Return a function that gives the addresses, and the bytes per thread and per access."""
     count = 1
     for word in ins.words[1:-1]:
         if word in _VECTORS:
@@ -48,7 +48,7 @@ def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: i
 
 
 def _is_of_call(machine: Machine, ins: Instruction, address: Operand) -> bool:
-    """Return whether an instruction accesses a parameter or the result of a called function, which are not stored."""
+    """Return whether an instruction accesses a parameter or the result of a called function; neither is stored."""
     base = address.base if isinstance(address, Address) else None
     return ins.words[1] == "param" and isinstance(base, Symbol) and base.name in machine.kernel.call_parameters
 

@@ -81,7 +81,7 @@ class Checker:
     def _of_threads(
         self, mask: Mask, at: NDArray[np.int64], octets: int
     ) -> tuple[int, NDArray[np.int64], NDArray[np.intp]]:
-        """Return 32-bit words per cell of shared memory, indices of accessed cells, and the thread of each access."""
+        """Return the number of 32-bit words per cell, the index of each accessed cell, and the thread per access."""
         threads, every = self.machine.active(mask), self.machine.every(at)
         count, cells = cells_of(every if mask is None else every[threads], octets)
         return count, cells, threads if len(cells) == len(threads) else threads.repeat(len(cells) // len(threads))
@@ -122,7 +122,7 @@ class Checker:
     def _unseen(
         self, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray[np.intp]
     ) -> tuple[int, int] | None:
-        """Return a word and a thread such that the word's last access is not ordered before the thread's, or None."""
+        """Find a word whose last access is not ordered before a thread's access. Return word and thread, or None."""
         numbers = self.last[verb][count].take(cells).view(np.uint32)
         if not numbers.size or int(numbers.max()) <= self.settled[verb]:
             return None
@@ -155,7 +155,7 @@ class Checker:
         self._note(ins, "wrote", count, cells, threads)
 
     def overwrite(self, ins: Instruction, threads: NDArray[np.intp], at: NDArray[np.int64], octets: int) -> None:
-        """Check that earlier reads are ordered before copies to offsets `at` by `threads`: one, or one per offset."""
+        """Check that earlier reads are ordered before copies by `threads` (one, or one per offset) to offsets `at`."""
         count, cells = cells_of(at, octets)
         self._overwrite(ins, threads.repeat(len(cells) // len(at)) if len(threads) > 1 else threads, count, cells)
 

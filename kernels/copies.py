@@ -63,7 +63,7 @@ class ThreadGroups:
         self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
 
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
-        """Complete the committed groups of the threads except the last `left`, or all work if `closed` is False."""
+        """Complete committed groups of the threads except the last `left`; complete all work if `closed` is False."""
         last = self.open - left - 1 if closed else self.open
         due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):
@@ -156,7 +156,7 @@ def copy_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _length_reader(machine: Machine, operand: Operand, octets: int) -> Reader:
-    """Return a function that gives the bytes that each thread reads: the operand, or 0 for a true predicate."""
+    """Return a function that gives the number of bytes that each thread reads. A true predicate operand means 0."""
     if not (isinstance(operand, Negated) or (isinstance(operand, Register) and operand.type == "pred")):
         return machine.reader(operand, "u32")
     ignores = machine.reader(operand, "pred")

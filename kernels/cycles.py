@@ -62,7 +62,7 @@ class LoopCycles:
     last_line: int
     #: Number of executions of tensor-core instructions. A warp, a warpgroup or a CTA performs one execution.
     multiplications: int
-    #: Cycles for which each resource is occupied, by its name. None if the cycles of an instruction are unknown.
+    #: Cycles for which each resource (key) is occupied. None if the cycles of an instruction are unknown.
     cycles: dict[str, float] | None
     #: Name of the resource that is occupied for the most cycles.
     bound_by: str | None

@@ -37,8 +37,8 @@ _FAIR_ROUNDS = 1024
 #: Number of scheduler rounds after which waits for an ``mbarrier`` return false, so that spinning threads cannot block
 #: the waiting threads.
 _SPIN_ROUNDS = 64 * _FAIR_ROUNDS
-#: Maximum number of times that ``mbarrier`` waits return false while no barrier and no program counter changes. Beyond
-#: this number, or if also no register changes, the launch has a deadlock.
+#: Maximum number of times that ``mbarrier`` waits return false while no barrier and no program counter changes. The
+#: launch has a deadlock beyond this number, or earlier if no register changes either.
 _FUTILE_WAITS = 1 << 14
 #: Maximum number of instructions that are not modelled, or of unfinished barriers, that one error message lists.
 _NAMED = 20

@@ -24,7 +24,7 @@ _UNIT_WORDS = _UNIT // _WORD
 
 @dataclass
 class _Mismatch:
-    """A descriptor that reads tiles with rows longer than 16 bytes, and the number of tile bytes never read."""
+    """A descriptor of core matrices, whose rows have 16 bytes, that reads a tile which was copied with longer rows."""
 
     ins: Instruction
     operand: str
@@ -60,8 +60,8 @@ class CopiedTiles:
         self.origin = np.zeros(words, np.int32)
         #: Line of each copy, indexed by the number of the copy.
         self.lines = [0]
-        #: Layout mismatches by operand, leading offset and stride offset of the descriptor, and layout mismatches by
-        #: number of the copy that wrote the tile.
+        #: Layout mismatches in two dictionaries. Keys of the first: operand, leading offset and stride offset of the
+        #: descriptor. Keys of the second: numbers of the copies that wrote the tiles.
         self._mismatches: dict[tuple[str, int, int], _Mismatch] = {}
         self._mismatch_of_copy: dict[int, _Mismatch] = {}
         machine.at_exit.append(self._report)

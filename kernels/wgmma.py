@@ -116,7 +116,7 @@ class _Issued:
     reading: dict[int, tuple[NDArray[np.int64], int]]
 
     def takes(self, other: "_Issued") -> bool:
-        """Return whether one call can compute `self` and `other`: dense, same opcode and options, `other` adds to D."""
+        """Return whether one call can compute both multiplications: dense with equal options, and `other` adds to D."""
         forms = [(form.ins.opcode, form.e, form.immediates) for form in (self.form, other.form)]
         return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
 

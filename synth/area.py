@@ -217,7 +217,7 @@ class _Plan:
             self.requests |= {f"{name} with adders": (netlist, self._recipe) for name, netlist in netlists.items()}
 
     def add_array(self) -> None:
-        """Plan measurements of array and warp logic around units and, if a dense unit is measured, of its array."""
+        """Plan measurements of array and warp logic around units, and of a dense array if a dense unit is measured."""
         self.requests["core"] = (around_units(self._config, "core"), self._plain)
         if "twin" in self.requests:
             self.requests["core twin"] = (around_units(self._dense, "core"), self._plain)

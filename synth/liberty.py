@@ -233,7 +233,7 @@ class Library:
 
 
 def _inverts(cell: Group, inputs: Sequence[str], outputs: Sequence[tuple[str, str]]) -> bool | None:
-    """Return whether a cell is an inverting or a non-inverting flip-flop (:attr:`Cell.inverts`)."""
+    """Return whether all outputs of a simple flip-flop are inverted; None for any other cell (:attr:`Cell.inverts`)."""
     registers = [*cell.all("ff")]
     if len(registers) != 1 or len(registers[0].words) != 2 or any(cell.all("test_cell")):
         return None

@@ -91,7 +91,7 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
 
 
 def emit_around_units(config: CoreConfig, top: str) -> str:
-    """Return the RTLIL of a top module without the module of the unit; raise the errors of :func:`around_units`."""
+    """Return the RTLIL of a top module without its dot-product units. Raise the errors of :func:`around_units`."""
     failure = ""
     with warnings.catch_warnings():
         # Turn off Amaranth's warning about an unused component, which also appears for a rejected configuration.

@@ -42,7 +42,7 @@ class Measurement:
     amounts: dict[str, float]
     #: Length of the longest path: in picoseconds with a library or after placement in an FPGA, otherwise in gates.
     longest: float | None
-    #: Number of cells of each type, including black boxes. With several orders of the ports: those of the first order.
+    #: Number of cells of each type, including black boxes. If the ports had several orders, the first order counts.
     cells: dict[str, int]
     seconds: float  #: Duration of the synthesis in seconds. A cached result has the original duration.
     cached: bool = False  #: Whether the result comes from the cache
@@ -102,7 +102,7 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
 
 
 def _measure_runs(netlist: Netlist, runs: Sequence[Recipe], scratch: Path | None) -> dict[str, Measurement]:
-    """Return the measurements of runs that differ only in the seed, by hash; synthesise netlists if not cached."""
+    """Measure a netlist in runs that differ only in the seed; use cached results. Return results by hash of the run."""
     keys = {_fingerprint(netlist, run): run for run in runs}
     earlier = {key: _recall(_entry(key)) for key in keys}
     missing = {key: run for key, run in keys.items() if earlier[key] is None}

@@ -277,7 +277,7 @@ class Recipe:
     def read(
         self, printed: str, folder: Path, route: Route | None
     ) -> tuple[dict[str, float], float | None, dict[str, int]]:
-        """Return the additive amounts, the longest path and the numbers of cells of a single measurement.
+        """Return the amounts (such as area), the longest path and the cell counts of a single measurement.
 
         `printed` is the standard output of Yosys, `folder` the folder with the file :attr:`statistics`, and `route`
         the result of :meth:`route`. The amounts have the names of :attr:`amounts`. The longest path is in picoseconds

@@ -139,7 +139,7 @@ def _range(ends: tuple[float, float] | None) -> str:
 
 
 def scatter(measurement: Measurement, recipe: Recipe) -> list[str]:
-    """Return table cells: deviation in per cent of the least and largest value of all port orders from the median."""
+    """Return table cells with the deviations of the least and largest figure of all port orders from the median."""
     names = [*recipe.amounts, *(["longest"] if recipe.longest else [])]
     ends = [measurement.scatter.get(name) for name in names]
     return ["-" if end is None else f"{end[0]:+.1f} to {end[1]:+.1f} %" for end in ends]
@@ -197,7 +197,7 @@ def _parts(survey: Survey) -> list[list[str]]:
 
 
 def _beside_units(survey: Survey, total: Amounts) -> str:
-    """Return, as text, the share of area outside units and, if known, the share of a unit that selects operands."""
+    """Return a text on the share of area outside units and, if known, the share of operand selection in a unit."""
     first = survey.recipe.amounts[0]
     units = survey.parts[0].amounts[first]
     line = f"{100 - 100 * units / total[first]:.1f} % of the area is outside the units"

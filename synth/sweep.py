@@ -21,8 +21,8 @@ class Place:
     #: Element formats of the configuration. Packed e2m1 (``e2m1/4``) implies both formats of block scales, since all of
     #: its instructions have block scales.
     formats: tuple[str, ...]
-    alignment_bits: int  #: F, the number of bits below the largest exponent that alignment keeps, for all floats
-    step_bytes: int  #: Bytes of stored A that a unit takes per cycle; they determine the number of products
+    alignment_bits: int  #: F: number of bits that alignment keeps below the largest exponent, for all floats
+    step_bytes: int  #: Bytes of stored A that a unit takes per cycle; they determine the products per cycle
     mux: str  #: Type of operand multiplexers, ``mux4`` or ``mux3``
     cuts: tuple[str, ...]  #: Cuts (positions in the dot-product unit) that have a pipeline register
     sparse: bool = True  #: Whether the unit selects operands for a sparse A

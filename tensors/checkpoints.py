@@ -196,7 +196,7 @@ def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
 
 
 def _prefixes(file: TensorFile, key: str) -> list[str]:
-    """Return the prefixes, with their dots, of all arrays in a file that are named `key` after an optional prefix."""
+    """Return the prefixes (empty, or ending in a dot) of all arrays in a file whose names are a prefix and `key`."""
     return [name.removesuffix(key) for name in file.names if f".{name}".endswith(f".{key}")]
 
 
@@ -267,7 +267,7 @@ def difference(left: NDArray, right: NDArray) -> tuple[int, tuple[int, ...] | No
     if not left.size:
         return 0, None
     integers = left.dtype.kind in "biu" and right.dtype.kind in "biu"
-    # Long doubles compare 64-bit integers with floats exactly: on most machines, they have 64 significant bits.
+    # On most machines, a long double has 64 significant bits, so it holds 64-bit integers and floats exactly.
     wide = np.longdouble if max(left.dtype.itemsize, right.dtype.itemsize) >= 8 else np.float64
     shape, total, first = left.shape, 0, None
     left, right = (one.reshape(len(one) if one.ndim else 1, -1) for one in (left, right))

@@ -59,7 +59,7 @@ class Crowded:
     #: Row and column of the first element of the chunk (2, 4 or 8 neighbouring elements of a row).
     row: int
     column: int
-    count: int  #: Number of non-zero elements in the chunk of neighbours; with 4:8, of non-zero pairs
+    count: int  #: Number of non-zero elements (for 4:8: number of non-zero pairs) in the chunk
 
 
 class SparsityError(Error):
@@ -121,7 +121,7 @@ class NibbleError(Error):
 
 
 def structure(granularity: Granularity) -> tuple[int, int, int]:
-    """Return, for a sparsity pattern: units (elements or pairs) per metadata nibble, stored ones, elements per unit."""
+    """Return units (elements or pairs) per metadata nibble, stored units per nibble, and elements per unit."""
     if granularity.stored == 1:
         return 2, 1, 1
     return UNITS_PER_CHUNK, 2, granularity.logical // UNITS_PER_CHUNK

@@ -106,7 +106,7 @@ def _row_major(rows: int, columns: int, bits: int) -> Atom:
 
 
 def in_atoms(matrix: NDArray, atom: Atom) -> NDArray:
-    """Arrange values, one per metadata nibble, in whole CUTLASS atoms, one per row of the result; pad with zeros.
+    """Arrange one value per metadata nibble in whole CUTLASS atoms, padded with zeros. Return an atom per row.
 
     Consecutive atoms are neighbours along M.
     """

@@ -7,7 +7,7 @@ __all__ = ["fused"]
 
 
 def fused(a: NDArray, b: NDArray, c: NDArray) -> NDArray[np.float64]:
-    """Return a b + c rounded to odd at 53 bits, so that a second rounding, to at most 51 bits, is correct.
+    """Return a * b + c rounded to odd at 53 bits, so that a second rounding, to at most 51 bits, is correct.
 
     The product is exact in float64. The exact sum is result plus remainder (Knuth's two-sum). Where the remainder is
     not zero, the last bit becomes one: a second rounding then gives the same number as one rounding of the exact sum.

@@ -90,7 +90,7 @@ def array_of(name: str, tensor: Any) -> NDArray:
 
 
 def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compressed | NDArray:
-    """Return the compressed matrix of a ``torch.sparse.SparseSemiStructuredTensor``, or its transpose.
+    """Return the matrix of a ``torch.sparse.SparseSemiStructuredTensor``, or its transpose, in compressed form.
 
     With `transposed`, return the transpose: a weight ``w.t()`` is compressed along the rows of ``w``. Values and
     metadata of the CUTLASS back end are used directly. The layout of cuSPARSELt is not public; its tensors are returned

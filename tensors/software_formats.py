@@ -335,24 +335,24 @@ _VALUES = ("values", "metadata")
 
 #: Memory formats of ML software, by name.
 SOFTWARE_FORMATS = {
-    # Row-major values, and one metadata nibble per byte: isa/metadata.py
+    # Row-major values, and one metadata nibble per byte. Source: isa/metadata.py
     "natural": SoftwareFormat(
         _VALUES,
         lambda compressed, options: {"values": compressed.stored, "metadata": compressed.nibbles},
         lambda arrays, granularity, options: Compressed(arrays["values"], arrays["metadata"], granularity),
     ),
-    # Registers of A and of the metadata operand, tile by tile: PTX ISA 9.7.14.6.2; isa/fragments.py
+    # Registers of A and of the metadata operand, tile by tile. Sources: PTX ISA 9.7.14.6.2; isa/fragments.py
     "ptx": SoftwareFormat(("a", "e"), _pack_ptx, _unpack_ptx),
-    # Metadata words of CUTLASS 2.x and PyTorch, reordered and interleaved: CUTLASS host_reorder.h;
+    # Metadata words of CUTLASS 2.x and PyTorch, reordered and interleaved. Sources: CUTLASS host_reorder.h;
     # torch/sparse/_semi_structured_conversions.py
     "cutlass2": SoftwareFormat(_VALUES, *_with_metadata(_interleaved, _from_interleaved)),
-    # Metadata bytes of CUTLASS 3 and 4 for sm_90, in whole layout atoms: CUTLASS sm90_sparse_config.inl
+    # Metadata bytes of CUTLASS 3 and 4 for sm_90, in whole layout atoms. Source: CUTLASS sm90_sparse_config.inl
     "cutlass3-sm90": SoftwareFormat(_VALUES, *_in_atoms(lambda bits, options: atom_sm90(bits, options.tile_k))),
-    # Metadata bytes of CUTLASS 3 and 4 for sm_100 and sm_120, in whole layout atoms: CUTLASS sm1xx_sparse_config.inl
+    # Metadata bytes of CUTLASS 3 and 4 for sm_100 and sm_120, in layout atoms. Source: CUTLASS sm1xx_sparse_config.inl
     "cutlass3-sm100": SoftwareFormat(
         _VALUES, *_in_atoms(lambda bits, options: atom_sm100(bits)), scale_layout="128x4"
     ),
-    # sparse-24-bitmask checkpoints: stored values, and one bit for every element: compressed-tensors,
+    # sparse-24-bitmask checkpoints: stored values, and one bit for every element. Source: compressed-tensors,
     # sparse_24_bitmask.py
     "bitmask": SoftwareFormat(("compressed", "bitmask", "shape"), _pack_bitmask, _unpack_bitmask),
     # Row-major metadata as in tilelang/utils/sparse.py: 16-bit words, or 32-bit words if elements have 8 or 4 bits
@@ -363,7 +363,7 @@ SOFTWARE_FORMATS = {
             lambda words, stored, granularity, options: _split(words, *_size(stored, granularity)),
         ),
     ),
-    # marlin_24 checkpoints of vLLM: 4-bit or 8-bit integers with f16 scales, permuted: compressed-tensors, marlin_24.py
+    # marlin_24 checkpoints of vLLM: s4 or s8 with f16 scales, permuted. Source: compressed-tensors, marlin_24.py
     "marlin_24": SoftwareFormat(
         ("weight_packed", "meta", "scale_packed"), _pack_marlin, _unpack_marlin, scales="scale_packed",
         scale_layout="marlin_24", implied=_implied_by_marlin,

@@ -69,7 +69,7 @@ def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
 
 
 def _crowded(present: NDArray[np.bool_], rows: slice, granularity: Granularity) -> tuple[int, list[Crowded]]:
-    """Count the chunks (2, 4 or 8 neighbours) of a block of rows with too many non-zeros; also return the first ten."""
+    """Count the chunks with too many non-zeros in a block of rows; also return the first ten of these chunks."""
     counts, kept = present.sum(-1), structure(granularity)[1]
     crowded = counts > kept
     return int(crowded.sum()), [

@@ -48,7 +48,7 @@ class Table:
 
 
 def _place(index: tuple[float, ...], value: float) -> tuple[int, float]:
-    """Return the index of the last table-axis number below `value`, and where `value` lies: 0 there, 1 at the next."""
+    """Return the index of the table interval that contains `value`, and the position in it (start 0, end 1)."""
     if len(index) == 1:
         return 0, 0.0
     place = min(max(bisect_left(index, value) - 1, 0), len(index) - 2)

@@ -70,7 +70,7 @@ class MappedUnit:
         self._plan_in_time = Plan.of(self.netlist, cells, glitches=True) if glitches else None
 
     def with_formats(self, formats: tuple[str, ...]) -> "MappedUnit":
-        """Map a dot-product unit with only the given formats and no block scales, or return it from a cache."""
+        """Return a mapped dot-product unit with only the given formats and without block scales. Map each unit once."""
         if formats not in self._others:
             config = replace(self.config, formats=formats, scales=())
             self._others[formats] = MappedUnit(config, self._cells, by_module=self._by_module)

@@ -39,7 +39,7 @@ def share_of_zeros(distribution: str) -> float | None:
 
 
 def drawn(instruction: Instruction, distribution: str, tiles: int, rng: np.random.Generator) -> MatrixOperands:
-    """Choose random operands for `tiles` output tiles, each a chain along K of an instruction without block scales.
+    """Choose random operands for `tiles` output tiles. Each is a chain of instructions along K without block scales.
 
     A's stored elements and B have a distribution of :func:`sptc.gpu.distributions.numbers`, or a share of zeros as for
     :func:`share_of_zeros`. K is that of the instruction times :data:`CHAIN`; accumulators begin at zero.

@@ -59,9 +59,9 @@ class Plan:
         whose next state is not an input pin.
         """
         levels = levels_of(netlist, cells)
-        # The keys of `registers` are an output function and the names of the register's bit and its inverse. The lists
-        # have data net and output net of each register. The keys of `settled` are a logic level (0 with `glitches`) and
-        # a function. The lists have name and output net of each gate.
+        # `registers` groups registers by their output function and the names of the bit and its inverse. An item is the
+        # data net and the output net of a register. `settled` groups gates by their logic level (0 with `glitches`) and
+        # function. An item is the name and the output net of a gate.
         registers: dict[tuple[str, tuple[str, ...]], list[tuple[Bit, Bit]]] = defaultdict(list)
         settled: dict[tuple[int, str], list[tuple[str, Bit]]] = defaultdict(list)
         for name, (kind, pins) in netlist.cells.items():

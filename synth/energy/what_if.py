@@ -22,7 +22,7 @@ _BYTE = 8
 def what_ifs(
     unit: MappedUnit, i: Instruction, arch: str, operands: MatrixOperands
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield changes of the design, and the energy per product of a stored element of A after each (None: impossible).
+    """Yield design changes, each with the energy per product of a stored element of A, or None if it is impossible.
 
     The arguments are the unchanged unit and the arguments of the measurement of this unit.
     """

@@ -318,7 +318,7 @@ def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine, monkey
         (["--alpha", "2"], "alpha 1.0, not 2.0"),
         (["--bias", "bias.npy"], "bias None, not "),
     ):
-        cli.refuses(*words, *other, message=f"d.npy.partial holds another product: {message}")
+        cli.refuses(*words, *other, message=f"d.npy.partial holds another matrix product: {message}")
     computed: list[int] = []
     monkeypatch.setattr(ProductFolder, "add", lambda folder, block: (computed.append(block.index), add(folder, block)))
     assert cli.status(*words) == 0
@@ -362,6 +362,6 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--a", "packed.npz", "--compare-dense"], "a is compressed, so no dense product can be computed for a comp"),
         (["--a", "strange.npz"], "strange.npz is in an unknown format, 'x'"),
         (["--prune", "--instruction", dense], f"prune needs a sparse instruction, but {dense} is dense"),
-        (["--compare-dense", "--instruction", dense], f"{dense} is dense, so no other dense product can be computed "),
+        (["--compare-dense", "--instruction", dense], f"{dense} is already dense: a comparison with the dense prod"),
     ):  # fmt: skip
         cli.refuses("--a", "a.npy", "--b", "b.npy", *words, "--jobs", "1", "--backend", "golden", message=message)

@@ -164,5 +164,5 @@ def test_one_instruction_of_a_product(cli: CommandLine, rng: np.random.Generator
         ((*words, "--seed", 1), "--seed draws a random tile and cannot be combined with --a and --b"),
         ((*words[:3], "--golden-only"), "name the files of A and B with --a and --b"),
         ((*words[:5], "--row", 24), "row must be 0 to 23, a row of the product, not 24"),
-        ((F16, "--a", "dense.npy", "--b", "b.npy", "--row", 2), "row 2 of a, as a matrix of one row: not 2:4 "),
+        ((F16, "--a", "dense.npy", "--b", "b.npy", "--row", 2), "row 2 of a, read as a matrix with one row, is inval"),
     )  # fmt: skip
