@@ -116,7 +116,7 @@ def _tool(name: str, option: str) -> dict[str, Any]:
     if path is None:
         return {"path": None, "version": None}
     try:
-        done = subprocess.run([path, option], capture_output=True, text=True, check=False, timeout=20)
+        done = subprocess.run([path, option], capture_output=True, text=True, errors="replace", timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return {"path": path, "version": None}
     return {"path": path, "version": ((done.stdout or done.stderr).splitlines() or [""])[0].strip()}

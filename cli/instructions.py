@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    words = Counter(word for text in options.words for word in text.split("."))
+    words = Counter(word for text in options.words for word in text.replace(".", " ").split())
     sparse = True if options.sparse else False if options.dense else None
     subject = _named(" ".join(options.words))
     if subject and sparse not in (None, bool(subject.instruction.sparse)):

@@ -195,8 +195,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", default="results.json", help="file for the results (default %(default)s)")
     options = parser.parse_args(arguments)
     try:
-        results = record(PACK, Gpu(), lambda line: print(f"\r{line}", end="", flush=True))
-    except RecordError as error:
+        gpu = Gpu()
+        Path(options.output).open("ab").close()  # a file that cannot be written is reported before the kernels run
+        results = record(PACK, gpu, lambda line: print(f"\r{line}", end="", flush=True))
+    except (RecordError, OSError) as error:
         print(f"record.py: {error}", file=sys.stderr)
         return 2
     Path(options.output).write_text(json.dumps(results, separators=(",", ":")), encoding="utf-8")

@@ -101,6 +101,8 @@ def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> Ex
     family = subject.instruction.family if subject else rest or family_of(value)
     if family not in _FAMILIES:
         raise OperandError(f"{rest} reads its operands from registers and has no matrix descriptor")
+    if operand not in (None, "a", "b"):
+        raise OperandError(f"only operands a and b can be in shared memory, not {operand}")
     fields = shared_fields(value, family)
     decoded, notes, problems = decoded_or_none(value, family), [], []
     if decoded:

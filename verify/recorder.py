@@ -80,7 +80,7 @@ def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
         raise InstructionError(
             f"the target of a recording script must be one chip such as {name[:-1]}a, not the family {name}"
         )
-    subjects = [resolve(text, name) for text in instructions] or list(subjects_of(name))
+    subjects = [*dict.fromkeys(resolve(text, name) for text in instructions)] or list(subjects_of(name))
     for subject in subjects:
         require_target(subject.instruction, name)
     rows = [Row(subject, number) for subject in subjects for number in range(subject.instruction.sparsity_selectors)]
@@ -217,6 +217,8 @@ def read_record(path: Path) -> dict[str, Any]:
         raise FileError(f"{path}: the list 'rows' is empty, or one of its entries lacks 'name' or 'selector'")
     if record["target"] not in TARGETS:
         raise FileError(f"{path}: the target {record['target']!r} is unknown")
+    if record["seed"] < 0:
+        raise FileError(f"{path}: the seed must be 0 or more, not {record['seed']}")
     return record
 
 
@@ -231,6 +233,9 @@ def judge_record(
     """
     try:
         rows = [Row(subject_named(row["name"]), row["selector"]) for row in record["rows"]]
+        for row in rows:
+            if row not in rows_of(record["target"], [row.subject.name]):
+                raise InstructionError(f"{row.subject.name} has no selector {row.sparsity_selector}")
     except InstructionError as error:
         raise FileError(f"{path}: {error}") from None
     for row, entry, pack in zip(rows, record["rows"], choose(record["target"], record["seed"], rows), strict=True):

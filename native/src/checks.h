@@ -46,14 +46,15 @@ inline void check_count(const char *name, int64_t count) {
 }
 
 // Returns the size in bytes of one shared-memory image. Throws if `smem` is too short for `count` images at a distance
-// of `stride` bytes; if `stride` is 0, there is only one image.
+// of `stride` bytes; if `stride` is 0, there is only one image. If `count` is 0, `smem` may be absent.
 inline size_t image_bytes(const sptc_input &smem, size_t stride, int64_t count) {
-    if (count) require(smem.data, "smem");
+    if (!count) return size_t(1) << 30;  // more than descriptors address
+    require(smem.data, "smem");
     const size_t images = stride ? size_t(count) : 1;
     size_t end = 0;
-    if (images && __builtin_mul_overflow(images - 1, stride, &end)) end = SIZE_MAX;
+    if (__builtin_mul_overflow(images - 1, stride, &end)) end = SIZE_MAX;
     const size_t image = stride ? std::min(stride, smem.bytes) : smem.bytes;
-    if (count && (end > smem.bytes || image > smem.bytes - end))
+    if (end > smem.bytes || image > smem.bytes - end)
         throw Error(SPTC_SHORT_BUFFER, "smem has ", smem.bytes, " bytes, which is too few for ", images,
                     " images at a distance of ", stride, " bytes.");
     return image;

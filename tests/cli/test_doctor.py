@@ -41,14 +41,14 @@ def test_what_is_missing_and_how_to_install_it(
         assert report["extras"][extra]["missing"] == ["absent-package>=1", "numpy<2"]
         assert report["extras"][extra]["install"] == install_line(extra)
     assert report["cache"] == {"folder": str(tmp_path / "cache"), "files": 1, "bytes": 2_000_000, "writable": True}
+    monkeypatch.setitem(doctor._TOOLS, "printf", (r"\377", "a byte that is not UTF-8"))
+    text = cli.text()
+    assert f"missing: absent-package>=1, numpy<2; {install_line('area')}" in text
+    assert text.endswith("/cache: 1 files, 2.0 MB\n")
     Path("file").touch()
     for folder in ("file", "file/cache", "n" * 300):
         monkeypatch.setenv("SPTC_CACHE", folder)
         assert not (cli.json()["cache"]["writable"] and folder.startswith("file")), folder
-    monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))
-    text = cli.text()
-    assert f"missing: absent-package>=1, numpy<2; {install_line('area')}" in text
-    assert text.endswith("/cache: 1 files, 2.0 MB\n")
 
 
 def test_the_base_decides_the_status(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,15 +208,15 @@ def test_descriptors(cli: CommandLine) -> None:
     cli.refuses("0x4000004000010000", F16, message="reads its operands from registers and has no matrix descriptor")
     for option, value in (("--svg", "x.svg"), ("--lbo", 32), ("--base-offset", 0), ("--selector", 0), ("--row", 0)):
         cli.refuses("0x4000004000010000", option, value, message=f"{option} cannot be combined with a descriptor")
+    cli.refuses("0x4000004000010000", "--operand", "c", message="only operands a and b can be in shared memory, not c")
     text = cli.text("0x08100014")
     assert "accepted by 6 opcodes\n" in text
     assert "\n  22:17  N                   0x8  64\n" in text
     report = cli.json("0x8100014", TCGEN05)
     expected = ("0x08100014", ["shape and types: m128n64k32.f32.f16.f16"], [])
     assert (report["descriptor"], report["notes"], report["problems"]) == expected
-    shape = "m128n64k32.f32.f16.f16"
-    assert cli.json("0x8100014", TCGEN05, f"({shape})")["problems"] == []
-    problem = f"instruction descriptor 0x08100014 describes {shape}, not m64n64k32.f32.f16.f16"
+    assert cli.json("0x8100014", TCGEN05, "(m128n64k32.f32.f16.f16)")["problems"] == []
+    problem = "instruction descriptor 0x08100014 describes m128n64k32.f32.f16.f16, not m64n64k32.f32.f16.f16"
     assert cli.json("0x8100014", TCGEN05, "(m64n64k32.f32.f16.f16)")["problems"] == [problem]
     cli.refuses("0x8100014", TCGEN05, "rubbish", message="has no shape and types 'rubbish'")
     text = cli.text("0x88100010", TCGEN05)

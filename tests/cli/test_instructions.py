@@ -55,7 +55,7 @@ def test_the_text_and_filters(cli: CommandLine) -> None:
     for words, name in (
         (["m16n8k32", "f16", "--sparse", "--arch", "sm_90"], "mma.sp, mma.sp::ordered_metadata"),
         (["mma.m8n8k16"], "mma"),
-        (["wgmma", "tf32", "--dense"], "wgmma.mma_async"),
+        (["wgmma tf32", "--dense"], "wgmma.mma_async"),
         (["tcgen05", "m32n64k8"], "tcgen05.mma.ws .kind::tf32"),
     ):
         text = cli.text(*words)

@@ -108,14 +108,14 @@ def test_operands_shapes_and_families() -> None:
         (lambda o: setattr(o, "tiles", 1 << 62), 7, "would be larger than the address space."),
         (lambda o: setattr(o, "tiles", 2), 8, "e must have 256 bytes, not 128."),
     ]
-    with opened(F16) as instruction:
+    with opened(F16) as instruction, opened(WGMMA) as wgmma:
         for spoil, status, sentence in cases:
             operands = MmaOperands(1, *map(given, (a, b, c, e)), 0, 0, d=given(d, Output))
             instruction.call("mma", ctypes.byref(operands), 1)
             spoil(operands)
             with refuses(sentence, status):
                 instruction.call("mma", ctypes.byref(operands), 1)
-    with opened(F16) as instruction:
+        wgmma.call("wgmma", ctypes.byref(WgmmaOperands(imm_scale_a=1, imm_scale_b=1)), 1)  # no tiles, no shared memory
         for k in (0, 31, 48, -32):
             with refuses("k must be a multiple of 32, not 1, 1, 1 and"):
                 instruction.call("multiply", ctypes.byref(Matrices(1, 1, 1, k)), 1)
