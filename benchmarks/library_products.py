@@ -235,7 +235,7 @@ def rows(results: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator
 
 
 def main() -> int:
-    """Record products on the GPU, or identify recorded products."""
+    """Record matrix products of libraries on the GPU, or find the summation orders of recorded matrix products."""
     parser = options(__doc__)
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="record products of GPU libraries in this folder")
     parser.add_argument("--folder", type=Path, default=RECORDED, help="folder of recordings (default %(default)s)")

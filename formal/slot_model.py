@@ -75,7 +75,7 @@ class SlotModel:
         return Array(self.instructions)[slot]
 
     def at_current(self, slots: Value) -> Value:
-        """Return the bit for the instruction that is being multiplied, from a word with a bit per instruction slot."""
+        """Return the bit of the instruction in the multipliers, from a word with one bit per instruction slot."""
         return slots.bit_select(self.slot, 1)
 
     def at_other(self, slots: Value) -> Value:

@@ -124,7 +124,7 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     with h.m.Elif(left != 0):
         h.m.d.sync += left.eq(left - 1)
     h.claim("pace", ~begins | (left == 0))
-    # Number of instructions of both streams that are in the tensor core, at most the capacity of the stand-in.
+    # Number of instructions of both input streams that are in the tensor core; the modelled tensor core has a limit.
     count = Signal(range(DEPTH + 1), name="count")
     taken = Cat(stream.valid & stream.ready for stream in (core.i, core.panel)).any()
     delivered = Cat(stream.valid & stream.ready for stream in (core.o, core.panel_result)).any()

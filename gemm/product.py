@@ -100,7 +100,7 @@ class Problem:
         return _mapped(str(path)) if path.exists() else None
 
     def factors(self, i: Instruction, kind: str = "") -> Factors:
-        """Return the memory-mapped operands of an instruction; `kind` is ``dense_`` for the dense instruction."""
+        """Return the operands of an instruction as numpy memory maps. `kind` is ``dense_`` for a dense instruction."""
         a, b, nibbles, scale_a, scale_b = (self.array(f"{kind}{name}") for name in _OPERANDS)
         assert a is not None
         assert b is not None

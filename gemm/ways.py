@@ -128,7 +128,7 @@ class Way:
         if not is_word_of(self.order, ORDERS) and not _bits_of(self.order):
             words = " or ".join(map(repr, ORDERS))
             raise OperandError(
-                f"order must be {words}, or a tree of slices of K such as 'tree 1 0', not {shown(self.order)}"
+                f"order must be {words}, or 'tree' and bits of slice numbers as in 'tree 1 0', not {shown(self.order)}"
             )
         if type(self.interleave) is not int or self.interleave not in INTERLEAVES:
             raise OperandError(f"interleave must be 0, 32 or 64 bits, not {shown(self.interleave)}")

@@ -307,7 +307,7 @@ def empty_coverage(preset: str) -> Coverage:
 
 
 def run_shard(shard: Shard, sample: bool) -> ShardResult:
-    """Compute the tiles of a shard on hardware and golden model, compare results, and sample coverage on request.
+    """Compute a part of a campaign with RTL and golden model, compare the results, and sample coverage on request.
 
     If coverage is sampled, the hardware also runs directed steps that occur in no instruction. A wrong result of such a
     step hits a bin that is declared unreachable.

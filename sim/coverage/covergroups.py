@@ -51,7 +51,7 @@ class Covergroup:
     iff: Callable[[Any], bool] = lambda values: True  #: Guard: returns whether sampled values are counted
     #: Function from sampled values to the mask of elements that count; the mask broadcasts with the bin indices.
     where: Callable[[Any], ArrayLike] | None = None
-    #: Bins of the last axis, if one value can hit several of them; `sample` then returns no index along the last axis.
+    #: Bins of the last axis, if a sampled value can hit several of them. `sample` then returns no index for this axis.
     bins: Sequence[Bin] = ()
     #: Format combinations for each row of the array of bins, or one list for all rows. The bins of a row differ only
     #: along the last axis. A bin is illegal if one of its requirements is met by no format combination of its row.

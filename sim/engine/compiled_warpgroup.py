@@ -211,7 +211,7 @@ def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:
 
 
 def _completion(entry: CCommand | CInstruction, words: NDArray[np.uint32], registers: int) -> Completion:
-    """Return cycle numbers and results of a command or ``mma``; `words` has shape (panels, warps, words of a panel)."""
+    """Return the cycles and words of the results of an instruction; `words` has shape (panels, warps, panel words)."""
     panels, warps = words.shape[:2]
     d, flags = warp_results(words, registers)
     d = d.transpose(1, 2, 0, 3).reshape(warps * LANES, panels * registers)

@@ -1,4 +1,4 @@
-"""Write the C++ drivers of compiled models, call the drivers from Python, and define the test events of a cycle.
+"""Write the C++ drivers of compiled models, call them from Python, and define which inputs tests drive in a cycle.
 
 The sources are files of ``drivers/`` and a generated header with the constants of a configuration.
 """

@@ -154,7 +154,7 @@ def test_a_chain_from_c_is_kept_apart_from_one_from_zero(rng: Random) -> None:
 def test_invalid_ways() -> None:
     for words, message in (
         ({"order": "random"},
-         r"^order must be 'in order' or 'reverse' .* a tree of slices of K such as 'tree 1 0', not 'random'$"),
+         r"^order must be 'in order' or 'reverse' .* 'tree' and bits of slice numbers as in 'tree 1 0', not 'random'$"),
         ({"order": "tree 2 0"}, r"^order must be 'in order' or .*, not 'tree 2 0'$"),
         ({"interleave": 16}, r"^interleave must be 0, 32 or 64 bits, not 16$"),
         ({"interleave": np.zeros(2)}, r"^interleave must be 0, 32 or 64 bits, not "),
