@@ -75,6 +75,8 @@ def _execute(options: argparse.Namespace) -> int:
         if getattr(options, name) and not options.liberty:
             raise Error(f"--{name.replace('_', '-')} needs a cell library: add --liberty FILE")
     _check_placing(options)
+    if options.combinational and (options.fpga or options.clock_gating):
+        raise Error("--combinational cannot be combined with --fpga (use --cuts none) or --clock-gating")
     if options.top and (options.unit_only or options.combinational or options.fpga):
         raise Error("--top cannot be combined with --unit-only, --combinational or --fpga")
     from ..synth.area import CLOSER, survey

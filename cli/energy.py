@@ -14,6 +14,7 @@ from ..errors import Error
 from ..gemm.operands import ProductRequest, prepare
 from ..gemm.ways import Way
 from ..gpu.distributions import DISTRIBUTIONS
+from ..infra.escapes import one_line
 from ..isa.architectures import require_target, same_numerics
 from ..isa.instructions import Instruction
 from ..isa.names import in_registers
@@ -80,10 +81,10 @@ def add_parser(commands: Commands) -> None:
     add(parser, "prune", note=" (sparse instructions)")
     parser.add_argument(
         "--cycles",
-        type=integer(1),
+        type=integer(1, 1_000_000_000),
         default=_CYCLES,
         metavar="N",
-        help=f"minimum number of simulated cycles (default: {_CYCLES})",
+        help=f"minimum number of simulated cycles, unless --a and --b have fewer (default: {_CYCLES})",
     )
     add(parser, "seed", default=0, note=" (default %(default)s)")
     add(
@@ -237,8 +238,8 @@ def _operand_names(options: argparse.Namespace) -> list[str]:
         return list(dict.fromkeys(options.operands or _DISTRIBUTIONS))
     if options.operands:
         raise Error("--operands cannot be combined with --a and --b")
-    names = [tensor or path.name for path, tensor in ((options.a, options.a_tensor), (options.b, options.b_tensor))]
-    return [" x ".join(names)]
+    pairs = ((options.a, options.a_tensor), (options.b, options.b_tensor))
+    return [" x ".join(one_line(tensor or path.name) for path, tensor in pairs)]
 
 
 def _operands(

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -25,6 +26,8 @@ DONT_USE = (
     *("SDF*_ASAP7*", "*__sdf*", "*__sedf*"),
     *("*_lpflow_*", "*__dlymetal*", "*__dlygate*", "*__clkdlybuf*"),
 )
+#: Pattern of the zeros at the end of a decimal fraction. Group 1 is the part of the fraction to keep.
+_ZEROS = re.compile(r"(?:\.|(\.\d*[1-9]))0+$")
 #: Maximum number of input pins of a cell that synthesis uses. For larger cells, such as memories, ABC needs gigabytes
 #: of memory.
 _MOST_INPUTS = 16
@@ -121,8 +124,9 @@ class Library:
     def corner(self) -> str:
         """Operating corner of the library from its header, as text: voltage, temperature, process and units."""
         values, load = self.root.values, self.root.lists.get("capacitive_load_unit", [])
-        nominal = (("nom_voltage", "V"), ("nom_temperature", "C"))
-        words = [f"{values[name]:.5} {unit}" for name, unit in nominal if name in values]
+        volt = values.get("voltage_unit", "1V")
+        nominal = (("nom_voltage", "V" if volt == "1V" else f"x {volt}"), ("nom_temperature", "C"))
+        words = [_ZEROS.sub(r"\1", values[name]) + f" {unit}" for name, unit in nominal if name in values]
         units = {"times": values.get("time_unit"), "leakage": values.get("leakage_power_unit"), "loads": " ".join(load)}
         words += [values["default_operating_conditions"]] if "default_operating_conditions" in values else []
         return ", ".join([*words, *(f"{quantity} in {unit}" for quantity, unit in units.items() if unit)])

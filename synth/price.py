@@ -134,7 +134,7 @@ def workers(jobs: int, scheduler: str | None = None) -> Iterator[tuple[Pool, Pat
 
     Yield the pool, and on this machine a folder for the files of Yosys.
     """
-    if scheduler:
+    if scheduler is not None:
         with cluster_pool(scheduler) as pool:
             yield pool, None
         return

@@ -119,7 +119,7 @@ class CellLibrary:
             return cls._of(library)
         except Error:
             raise
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, KeyError):
             raise Error(f"{library.name} has tables or numbers that cannot be read") from None
 
     @classmethod
@@ -138,8 +138,8 @@ class CellLibrary:
         cells = {group.name: reader.cell(group, functions.get(group.name, {})) for group in root.all("cell")}
         if not any(pin.energies for cell in cells.values() for pin in cell.pins.values()):
             raise Error(f"{library.name} has no energies: no cell has a group internal_power")
-        if "nom_voltage" not in root.values:
-            raise Error(f"{library.name} does not state its nominal voltage")
+        if finite(root.values.get("nom_voltage", "0")) <= 0:
+            raise Error(f"{library.name} does not state a nominal voltage above 0")
         return cls(library, volts * finite(root.values["nom_voltage"]), cells)
 
     @cached_property
@@ -187,9 +187,9 @@ class _Reader:
 
     def cell(self, group: Group, functions: Mapping[str, str]) -> ElectricalCell:
         grounds = {pin.name for pin in group.all("pg_pin") if "ground" in pin.values.get("pg_type", "")}
-        register = next(group.all("ff"), None)
-        data, clock = (register.values.get(name, "") for name in ("next_state", "clocked_on")) if register else ("", "")
-        states = tuple(register.words) if register else ()
+        register = next(group.all("ff"), Group("", [], 0))
+        data, clock = (register.values.get(name, "").strip("() ") for name in ("next_state", "clocked_on"))
+        states = tuple(register.words)
         if inverted := _INVERTED.fullmatch(data):
             data, states = inverted[1] or inverted[2], (*states, "")[1::-1]
         pins = {pin.name: self._pin(pin, functions, grounds) for pin in group.all("pin")}
@@ -198,15 +198,18 @@ class _Reader:
     def _pin(self, group: Group, functions: Mapping[str, str], grounds: set[str]) -> ElectricalPin:
         energies = [
             EnergyArc(
-                arc.values.get("related_pin", ""),
+                related,
                 self._tables(arc, "{}_power", self.picojoules),
                 condition=arc.values.get("when", ""),
                 ground=arc.values.get("related_pg_pin") in grounds,
             )
             for arc in group.all("internal_power")
+            for related in arc.values.get("related_pin", "").split() or [""]
         ]
         transitions = [
-            (arc.values.get("related_pin", ""), self._tables(arc, "{}_transition", 1.0)) for arc in group.all("timing")
+            (related, self._tables(arc, "{}_transition", 1.0))
+            for arc in group.all("timing")
+            for related in arc.values.get("related_pin", "").split() or [""]
         ]
         return ElectricalPin(
             self.picofarads * finite(group.values.get("capacitance", "0")),
@@ -215,7 +218,8 @@ class _Reader:
         )
 
     def _tables(self, arc: Group, name: str, scale: float) -> dict[str, Table]:
-        tables = {edge: next(arc.all(name.format(edge)), None) for edge in _EDGES}
+        # A group `power` holds the energy of each edge that has no group of its own.
+        tables = {edge: next(iter([*arc.all(name.format(edge)), *arc.all("power")]), None) for edge in _EDGES}
         return {edge: _table(table, self.templates, self.picofarads, scale) for edge, table in tables.items() if table}
 
 
@@ -239,12 +243,12 @@ def _table(group: Group, templates: Mapping[str, Group], picofarads: float, scal
         return np.array([finite(word) for part in words for word in part.split(",")])
 
     values = scale * numbers("values")
-    if not variables[0]:
-        return Table((0.0,), (0.0,), ((float(values[0]),),))
     index = {variable: numbers(f"index_{place}") for place, variable in enumerate(variables, 1) if variable}
     values = values.reshape([len(numbers) for numbers in index.values()])
     loads = next((picofarads * numbers for variable, numbers in index.items() if variable in _LOADS), np.zeros(1))
     slews = next((numbers for variable, numbers in index.items() if variable in _SLEWS), np.zeros(1))
+    if any((np.diff(axis) <= 0).any() for axis in (loads, slews)):
+        raise ValueError("an axis of a table does not ascend")
     if len(index) == 2 and variables[0] in _SLEWS:
         values = values.T
     rows = values.reshape(len(loads), len(slews)).tolist()

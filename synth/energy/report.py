@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...infra.escapes import one_line
 from ...infra.files import write_whole
 from ..price import versions
 from ..report import columns
@@ -46,7 +47,7 @@ def table(results: Sequence[Measured], cells: CellLibrary) -> str:
     lines = ["  ".join(f"{name} {version}" for name, version in versions().items())]
     library = cells.library
     lines += [
-        f"library: {library.name}  SHA-256 {library.sha256}" if library.text else library.name,
+        f"library: {one_line(library.name)}  SHA-256 {library.sha256}" if library.text else library.name,
         notes(results, cells),
         "",
     ]

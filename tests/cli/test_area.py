@@ -67,7 +67,7 @@ def test_json(least: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.regression
 def test_a_picture(least: Path, cli: CommandLine) -> None:
     picture = Path("least.svg")
-    words = ["--config", least.name, "--fpga", "ice40", "--dense", "--combinational", "--plot"]
+    words = ["--config", least.name, "--fpga", "ice40", "--dense", "--cuts", "none", "--plot"]
     assert "LUT" in cli.text(*words, picture)
     assert "<svg" in picture.read_text()
     assert sorted(Path().iterdir()) == [Path(least.name), picture]
@@ -104,9 +104,9 @@ def test_bad_words_and_missing_packages(cli: CommandLine, least: Path, monkeypat
     cli.refuses_each(
         (["--preset", "tiny", "--config", "x"], "argument --config: not allowed with argument --preset"),
         (["--fpga", "ecp5", "--liberty", "x"], "argument --liberty: not allowed with argument --fpga"),
-        (["--full-adders"], "--full-adders needs a cell library: add --liberty FILE"),
-        (["--least-area"], "--least-area needs a cell library: add --liberty FILE"),
-        (["--clock-gating"], "--clock-gating needs a cell library: add --liberty FILE"),
+        *(([word], f"{word} needs a cell library") for word in ("--full-adders", "--least-area", "--clock-gating")),
+        (["--fpga", "ecp5", "--combinational"], "--combinational cannot be combined with --fpga (use --cuts none)"),
+        (["--liberty", "x", "--clock-gating", "--combinational"], "--combinational cannot be combined with"),
     )
     monkeypatch.setenv("SPTC_CACHE", str(Path("empty").absolute()))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -66,8 +66,8 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
         ([SPARSE, "--a-tensor", "x"], "--a-tensor needs --a and --b"),
         ([SPARSE, "--top", "warp", "--rows", "3"], "rows"),
         ([SPARSE, "--top", "warp", "--glitches"], "--glitches cannot be combined with --top warp"),
-        (["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"],
-         "--top warp executes only mma with 16 rows of A"),
+        (["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"], "executes only mma with 16 rows"),
+        ([SPARSE, "--cycles", "9" * 18], "must be an integer of at most 1000000000, not"),
         ([SPARSE, "--step-bytes", "8"], "units that read 8 bytes of stored A per cycle, only for multiples of"),
         ([SPARSE, "--a", "a.npy"], "--a and --b must be given together"),
         ([SPARSE, "--a", "a.npy", "--b", "b.npy"], "--operands cannot be combined with --a and --b"),
@@ -81,11 +81,11 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
 def test_matrices(words: list[str], cli: CommandLine) -> None:
     """M and N are not multiples of the tile size."""
     rng, words = np.random.default_rng(0), words[:-2]
-    np.save("a.npy", rng.standard_normal((20, 96)))
+    np.save("a\udcff.npy", rng.standard_normal((20, 96)))
     np.save("b.npy", rng.standard_normal((96, 11)))
-    files = ["--a", "a.npy", "--b", "b.npy"]
-    sparse, dense = cli.json(*words, SPARSE, DENSE, *files, "--prune")["measured"]
-    assert sparse["operands"] == dense["operands"] == "a.npy x b.npy"
+    files = ["--a", "a\udcff.npy", "--b", "b.npy"]
+    sparse, dense = cli.json(*words, SPARSE, DENSE, *files, "--prune", "--csv", "energy.csv")["measured"]
+    assert sparse["operands"] == dense["operands"] == r"a\udcff.npy x b.npy"
     assert sparse["cycles"] > 0
     assert 0 < dense["total"] < sparse["total"]
     cli.refuses(*words, SPARSE, *files, message="not 2:4 sparse")

@@ -114,22 +114,22 @@ def test_energy_tables_and_libraries_without_them() -> None:
         assert arc.tables["fall"].at(0.5, 9.0) == sum(FALL) / 2
     assert (flop.data, flop.clock, flop.states) == ("D", "K", ("IQ", "IQN"))
     for state in ("!D", "D'", "( !D )"):
-        text = TEXT.replace('next_state : "D"', f'next_state : "{state}"')
+        text = TEXT.replace('next_state : "D"', f'next_state : "{state}"').replace('_on : "K"', '_on : "(K)"')
         inverted = CellLibrary.of(Library("power.lib", text)).electrical["FLOP"]
-        assert (inverted.data, inverted.states) == ("D", ("IQN", "IQ"))
+        assert (inverted.data, inverted.clock, inverted.states) == ("D", "K", ("IQN", "IQ"))
     assert flop.pins["K"].energies[0].tables["rise"].at(0.3, 0.1) == OF_CLOCK
     table = Table((0.0, 2.0), (0.0, 1.0), ((0.0, 1.0), (4.0, 5.0)))
     assert table.at(1.0, 0.5) == 2.5
     assert table.at(3.0, 0.0) == 6.0
     assert table.at(0.0, 2.0) == 2.0
+    unread = "has tables or numbers that cannot be read"
     for old, new, message in (
         ("internal_power", "no_power", "has no energies: no cell has a group internal_power"),
         ("(1, pf)", "(1, uf)", "has capacitances in uf, not in pf or ff"),
-        ("nom_voltage : 2.0", "nom_voltage : VDD", "has tables or numbers that cannot be read"),
-        ("0.25, 1.25", "0.25, 1.25, 2", "has tables or numbers that cannot be read"),
-        ("0.25, 1.25", "0.25, nan", "has tables or numbers that cannot be read"),
+        *(("0.25, 1.25", new, unread) for new in ("0.25, 1.25, 2", "0.25, nan")),
+        *((old, new, unread) for old, new in (("2.0", "VDD"), ("(1,", "(-1,"), ("late (energy_by", "late (by"))),
         ("nom_voltage : 2.0", 'voltage_unit : "1hp"', "has the voltage_unit 1hp, not a number of V, mV, uV, ..."),
-        ("nom_voltage : 2.0;", "", "does not state its nominal voltage"),
+        *(("nom_voltage : 2.0;", new, "does not state a nominal voltage above 0") for new in ("", "nom_voltage : 0;")),
     ):
         with pytest.raises(Error, match=f"^power.lib {message}$"):
             CellLibrary.of(Library("power.lib", TEXT.replace(old, new)))
@@ -139,17 +139,16 @@ def test_units_conditions_and_ground_pins_of_energies() -> None:
     """Energies are in pJ, weighted by the share of input states in which their condition holds, without ground pins."""
 
     def arc(values: str, *attributes: str) -> str:
-        tables = " ".join(f'{edge}_power (scalar) {{ values ("{values}"); }}' for edge in ("rise", "fall"))
-        return f"internal_power () {{ {' '.join(attributes)} {tables} }}"
+        return f'internal_power () {{ {" ".join(attributes)} power (scalar) {{ values ("{values}"); }} }}'
 
     a = [arc("8", 'when : "!B Y";'), arc("100", 'when : "!B Y";', "related_pg_pin : VSS;")]
     y = [
-        arc("4", 'related_pin : "A";', 'when : "B C";', "related_pg_pin : VDD;"),
+        arc("4", 'related_pin : "A B";', 'when : "B C";', "related_pg_pin : VDD;"),
         arc("2", 'related_pin : "A";', 'when : "B !C+!B";', "related_pg_pin : VDD;"),
         arc("100", 'related_pin : "A";', "related_pg_pin : VSS;"),
     ]
     text = f"""library (small) {{
-        capacitive_load_unit (2, ff); voltage_unit : "100mV"; nom_voltage : 7;
+        capacitive_load_unit (2, ff); voltage_unit : "100mV"; nom_voltage : 7.0000e+00; nom_temperature : 25.00;
         cell (NAND3) {{ area : 1;
             pg_pin (VDD) {{ pg_type : primary_power; }} pg_pin (VSS) {{ pg_type : primary_ground; }}
             pin (A) {{ direction : input; capacitance : 3; {" ".join(a)} }}
@@ -158,12 +157,13 @@ def test_units_conditions_and_ground_pins_of_energies() -> None:
     cells = CellLibrary.of(Library("small.lib", text))
     nand = cells.electrical["NAND3"]
     assert cells.voltage == pytest.approx(0.7)
+    assert cells.library.corner == "7.0000e+00 x 100mV, 25 C, loads in 2 ff"
     # The unit of energy is 2 fF times (0.1 V)^2, which is 2e-5 pJ.
     assert nand.pins["A"].capacitance == pytest.approx(3 * 2e-3)
     values = {pin: [(one.share, one.tables["fall"].at(0, 0)) for one in nand.pins[pin].energies] for pin in "AY"}
     assert [share for share, _ in values["A"]] == [0.5, 0.0]
-    assert [share for share, _ in values["Y"]] == [0.25, 0.75, 0.0]
-    assert [value for _, value in values["Y"]] == pytest.approx([8e-5, 4e-5, 2e-3])
+    assert [share for share, _ in values["Y"]] == [0.2, 0.2, 0.6, 0.0]
+    assert [value for _, value in values["Y"]] == pytest.approx([8e-5, 8e-5, 4e-5, 2e-3])
     with pytest.raises(Error, match=r"^small.lib has the voltage_unit 1kV, not a number of V, mV, uV, \.\.\.$"):
         CellLibrary.of(Library("small.lib", text.replace("100mV", "1kV")))
 
