@@ -70,7 +70,7 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
 def datapath(options: argparse.Namespace) -> CoreConfig:
     """Return the datapath that the options of :func:`add_datapath` describe.
 
-    Raise an `Error` if no option is given, or the configuration is invalid.
+    Raise an `Error` if no option is given, the configuration is invalid, or does not serve ``--top``.
     """
     changes = _changes(options)
     preset = options.preset or (None if "formats" in changes else options.default_preset)
@@ -92,7 +92,10 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
             )
         changes["step_bytes"] = options.products * widest // 8
     name = config.name if changes.keys() <= {"sparse"} else "own"
-    return replace(config, name=name, **changes)
+    config = replace(config, name=name, **changes)
+    if getattr(options, "top", None) in ("warp", "warpgroup", "warpgroups", "tcgen05"):
+        config.require_warp()
+    return config
 
 
 def datapaths(options: argparse.Namespace) -> list[CoreConfig] | None:

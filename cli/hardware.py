@@ -36,7 +36,7 @@ def add_parser(commands: Commands) -> None:
         "cycles, products per cycle.",
     )
     add_datapath(config)
-    add(config, "json", note="; --config reads it")
+    add(config, "json", note=", without derived figures; --config reads it")
     config.set_defaults(execute=_config)
     ports = commands.add_parser(
         "ports",
@@ -106,7 +106,7 @@ def _header(config: CoreConfig, top: str) -> str:
     from ..rtl.ports import ports
     from ..rtl.systemverilog import lines_of_ports
 
-    lines = [f"sptc {__version__}: {top} of {'preset ' if config.name in PRESETS else ''}{config.name}"]
+    lines = [f"sptc {__version__}: {top} of {'preset ' if config in PRESETS.values() else ''}{config.name}"]
     lines += [f"  {name} = {value}" for name, value in asdict(config).items() if name != "name"]
     lines += ["", *lines_of_ports(ports(config, top))]
     # Turn off Verilator's warnings of implicit widths and incomplete case statements, which Amaranth emits by design.

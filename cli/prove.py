@@ -14,7 +14,7 @@ from ..infra.files import create_folder
 from ..infra.pools import cores, local_pool
 from ..rtl.config import PRESETS
 from .configuration import add_datapath, datapaths
-from .options import Commands, add, positive, switch
+from .options import Commands, add, positive, refuse_others, switch
 from .progress import bar
 from .reports import Check, report
 from .terminal import counted, listed, print_result
@@ -53,7 +53,7 @@ def add_parser(commands: Commands) -> None:
         type=positive,
         default=_LIMIT,
         metavar="S",
-        help="time limit per solver query in seconds (default %(default)g)",
+        help="time limit per solver query in seconds, at least 0.001 (default %(default)g)",
     )
     parser.add_argument(
         "--record",
@@ -78,6 +78,7 @@ def _execute(options: argparse.Namespace) -> int:
 
     properties = chosen(options.names)
     if options.list:
+        refuse_others(options, ("names", "list", "json"), "has no effect with --list")
         return print_result(options, listed_as_dict(properties), property_list(properties))
     configs = datapaths(options) or [PRESETS[name] for name in (_QUICK if options.quick else PRESETS)]
     proofs: list[Case] = cases(properties, configs)
@@ -100,7 +101,7 @@ def _execute(options: argparse.Namespace) -> int:
 
     show(table.head)
     known = record.by_digest if record else {}
-    with closing(_settled(proofs, options.jobs or cores(), options.seconds, known)) as outcomes:
+    with closing(_settled(proofs, options.jobs or cores(), max(options.seconds, 1e-3), known)) as outcomes:
         for outcome, proof in outcomes:
             if record and outcome.result == "proved":
                 recorded.append(proof)

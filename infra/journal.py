@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError
+from .files import create_folder
 
 __all__ = ["Journal"]
 
@@ -45,7 +46,7 @@ class Journal:
         self._database: sqlite3.Connection | None = None
         self._calls = 0
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            create_folder(path)
             names = {entry.name for entry in path.iterdir()}
             self.require_plain(names & {*self._names(), *(beside or ())})
             strange = names.difference(self._names(), beside or ())

@@ -142,7 +142,11 @@ class Findings:
             self._take_area(content)
             return "area"
         if {"seed", "pairs", "total"} <= content.keys():
-            self.seeds.add(str(_number(content["seed"])))  # take only the seed: JUnit XML has the results
+            rows = [(_text(row["preset"]), _text(row["pair"]), _number(row["mismatches"])) for row in content["pairs"]]
+            self.seeds.add(str(_number(content["seed"])))
+            for preset, pair, wrong in rows:
+                case = Case(f"sptc.campaign.{preset}", pair, failure=f"outputs that differ: {wrong:,}" if wrong else None)
+                self._outcomes.setdefault(case.group, []).append(case)
             return "a campaign"
         if {"file", "passed", "failed", "skipped", "seconds", "seed"} <= content.keys():
             self._take_outcome(content)
@@ -234,13 +238,13 @@ def read_findings(folder: Path) -> Findings:
 
     def refuse(error: OSError) -> None:
         if error.filename == str(folder):
-            raise FileError(f"{folder} cannot be read ({error.strerror})") from None
+            raise ValueError(error.strerror)
         name = str(Path(error.filename).relative_to(folder))
         findings.passed_over.append((name, f"it cannot be read ({error.strerror})"))
 
     try:
         paths = [Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names]
-    except ValueError as error:  # the folder's name is invalid, e.g. contains NUL
+    except ValueError as error:  # from `refuse`, or because the folder's name is invalid, e.g. contains NUL
         raise FileError(f"{folder} cannot be read ({error})") from None
     for path in sorted(paths):
         findings.add(path)

@@ -297,8 +297,8 @@ def _read_group(record: Mapping[str, Any]) -> Group:
             if not 0 <= first <= last < group.bins or left < 0:
                 raise ValueError("a range of unreachable bins exceeds its covergroup or overlaps another range")
             flat[first : last + 1] = number
-    if any(type(hit) is not int or hit < 0 for row in rows for hit in row):
-        raise ValueError("a hit count must be an integer of 0 or more")
+    if any(type(hit) is not int or not 0 <= hit < 1 << 53 for row in rows for hit in row):
+        raise ValueError("a hit count must be an integer from 0 to 2**53 - 1")
     group.hits = np.array([hit for row in rows for hit in row], np.int64).reshape(group.shape)
     return group
 

@@ -204,6 +204,7 @@ def test_bad_words(cli: CommandLine) -> None:
         (["--shards", "1", "--seconds", "1"], "not allowed with"),
         (["--jobs", "1", "--scheduler", "x"], "not allowed with"),
         (["--only", "1", "--state", "x"], "--only cannot be combined with --state"),
+        (["--state", "-", "--seconds", "1e-6", "--backend", "native"], "a folder cannot be written to standard output"),
     ):
         cli.refuses(*words, "--json", message=message)
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -67,12 +67,12 @@ def test_verilog_is_printed_and_structures_are_written(
     capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for words in (["-", "--top", "row"], ["row.v", "--top", "row", "--sv-package", "row.sv"]):
-        assert main([*TINY, *words]) == 0
+    for words in (["-"], ["row.v", "--sv-package", "row.sv"]):
+        assert main([*TINY, *words, "--top", "row", "--dense"]) == 0
     printed = capfdbinary.readouterr().out
     assert printed == Path("row.v").read_bytes()
-    assert b"\nmodule sptc_tiny_row; endmodule // row\n" in printed
-    assert Path("row.sv").read_text() == package(PRESETS["tiny"], "row", "sptc_tiny_row")
+    assert re.match(rb"// sptc \S+ row of tiny\n(?s:.*)\nmodule sptc_tiny_row; endmodule // row\n", printed)
+    assert Path("row.sv").read_text() == package(replace(PRESETS["tiny"], sparse=False), "row", "sptc_tiny_row")
 
 
 def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
@@ -128,9 +128,9 @@ def test_bad_words(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     cli.refuses_each(
         (["ports"], "no datapath is given: add --preset NAME, --config FILE or --formats LIST"),
         (["ports", "--formats", "s4", "--products", "3"], "--products 3: 3 elements of 4 bits do not fill whole bytes"),
-        (["verilog", "--preset", "tiny"], "required: -o/--output"),
+        (["ports", "--preset", "tiny", "--rows", "3", "--top", "warpgroup"], "rows must divide 16"),
         (["verilog", "--preset", "tiny", "--top", "chip", "-o", "tiny.v"], "'chip'"),
-        (["presets", "tiny"], "tiny"),
+        (["presets", "tiny"], "tiny"), (["verilog", "--preset", "tiny"], "required: -o/--output"),
     )  # fmt: skip
     monkeypatch.setattr("sptc.rtl.emit.emit", None)  # outputs are checked before the Verilog is emitted
     cli.refuses(*TINY, "none/u.v", "--sv-package", "p.sv", message="none/u.v cannot be written")

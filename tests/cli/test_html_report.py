@@ -104,9 +104,8 @@ def test_every_kind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     area |= dict.fromkeys(("unit_with_full_adders", "dense_unit_with_full_adders", "array", "warp"))
     area |= {"dense_unit": amounts, "sparsity_percent": {"gates": 4.5}}
     (folder / "x").write_text(json.dumps(area))
-    words = reported(folder).words
-    assert "1,234.5" in words
-    assert "+4.5 % gates" in words
+    for words in ("1,234.5", "+4.5 % gates"):
+        assert words in reported(folder).words
 
 
 def test_a_regression_s_own_files(folder: Path) -> None:
@@ -114,11 +113,12 @@ def test_a_regression_s_own_files(folder: Path) -> None:
     (folder / "tests-cli-test_a.xml").write_text(TESTS)
     (folder / "a.json").write_text(json.dumps({"file": "tests/cli/test_a.py", **OUTCOME}))
     (folder / "b.json").write_text(json.dumps({"file": "tests/sim/test_c.py", **OUTCOME}))
+    (folder / "c").write_text('{"seed": 7, "total": {}, "pairs": [{"preset": "ada", "pair": "f16", "mismatches": 1}]}')
     (folder / "x.log").write_text("a log")
     findings = read_findings(folder)
-    assert len(findings.cases) == 4 + 4
-    assert {case.group for case in findings.cases} == {"tests.cli.test_a", "tests.rtl.test_b", "tests.sim.test_c"}
-    assert findings.seeds == {"2026", "5"}
+    others = [(case.group, case.failure) for case in findings.cases[4:]]
+    assert others == [*[("tests.sim.test_c", None)] * 4, ("sptc.campaign.ada", "1 outputs differ")]
+    assert findings.seeds == {"2026", "5", "7"}
     assert findings.passed_over == [("x.log", "unknown kind of file")]
 
 
@@ -178,8 +178,8 @@ def test_what_is_spoiled_is_passed_over(folder: Path) -> None:
 def test_what_cannot_be_reported(cli: CommandLine) -> None:
     Path("empty").mkdir()
     Path("file").write_text(TESTS)
+    assert cli.streams("x", "-o", "y", status=2)[1] == "sptc report: x cannot be read (No such file or directory)\n"
     for place, message in (
-        ("missing", "cannot be read (No such file or directory)"),
         ("file", "cannot be read (Not a directory)"),
         ("empty", "files, but none with results of a regression"),
     ):

@@ -158,7 +158,7 @@ DAMAGES: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
     "one hit too few": lambda _, record: record["hits"][0].pop(),
     "negative hits": lambda _, record: record["hits"][0].__setitem__(0, -1),
     "half a hit": lambda _, record: record["hits"][0].__setitem__(0, 0.5),
-    "too many hits": lambda _, record: record["hits"][0].__setitem__(0, 1 << 80),
+    "too many hits": lambda _, record: record["hits"][0].__setitem__(0, 1 << 53),
     "no axes": lambda _, record: record.pop("axes"),
     "a bin outside the axes": lambda _, record: record["unreachable"][0].update(bins=[[2, 6]]),
     "bins of terabytes": lambda _, record: record.update(axes=[{"name": "x", "labels": [*"ab" * 500]}] * 4),
