@@ -66,8 +66,13 @@ def read_record(path: Path) -> Record:
         return Record(None, ())
     try:
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        proofs = (Proof(**{**proof, "presets": tuple(proof["presets"])}) for proof in fields["proofs"])
-        return Record(fields["sources"], tuple(proofs))
+        proofs = tuple(Proof(**{**proof, "presets": tuple(proof["presets"])}) for proof in fields["proofs"])
+        for p in proofs:
+            if not all(isinstance(text, str) for text in (p.property, p.case, p.digest, p.engine, *p.presets)):
+                raise ValueError("a value that must be a text is not")
+            if not isinstance(p.seconds, float | int | None):
+                raise ValueError("a value of 'seconds' is not a number")
+        return Record(fields["sources"], proofs)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"{path} is not a record of proofs: {error}") from None
 

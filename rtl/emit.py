@@ -80,10 +80,9 @@ def unit_instance(name: str) -> type[Unit]:
     class UnitInstance(Unit):
         def elaborate(self, platform: object) -> Module:
             m = Module()
-            clock = {"i_clk": ClockSignal(), "i_rst": ResetSignal(), "i_enable": self.enable}
-            m.submodules.shared = Instance(
-                unit_of(name), i_step=self.step, o_result=self.result, **(clock if self.config.cuts else {})
-            )
+            clock = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if self.config.cuts else {}
+            ports = {"i_step": self.step, "o_result": self.result, "i_enable": self.enable, **clock}
+            m.submodules.shared = Instance(unit_of(name), **ports)
             return m
 
     return UnitInstance

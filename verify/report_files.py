@@ -145,7 +145,7 @@ class Findings:
             rows = [(_text(row["preset"]), _text(row["pair"]), _number(row["mismatches"])) for row in content["pairs"]]
             self.seeds.add(str(_number(content["seed"])))
             for preset, pair, wrong in rows:
-                case = Case(f"sptc.campaign.{preset}", pair, failure=f"outputs that differ: {wrong:,}" if wrong else None)
+                case = Case(f"sptc.campaign.{preset}", pair, failure=f"wrong outputs: {wrong:,}" if wrong else None)
                 self._outcomes.setdefault(case.group, []).append(case)
             return "a campaign"
         if {"file", "passed", "failed", "skipped", "seconds", "seed"} <= content.keys():

@@ -117,7 +117,7 @@ def test_a_regression_s_own_files(folder: Path) -> None:
     (folder / "x.log").write_text("a log")
     findings = read_findings(folder)
     others = [(case.group, case.failure) for case in findings.cases[4:]]
-    assert others == [*[("tests.sim.test_c", None)] * 4, ("sptc.campaign.ada", "1 outputs differ")]
+    assert others == [*[("tests.sim.test_c", None)] * 4, ("sptc.campaign.ada", "wrong outputs: 1")]
     assert findings.seeds == {"2026", "5", "7"}
     assert findings.passed_over == [("x.log", "unknown kind of file")]
 
