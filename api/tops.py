@@ -36,7 +36,7 @@ class RegisterBackend:
         self._compile(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D with an instruction for each tile and step along K. The next one always waits at the input."""
+        """Compute D with one instruction per tile and step along K. The next instruction always waits at the input."""
         if self.name not in tops_of(instruction, arch):
             raise refusal(self.name, instruction, arch)
         return multiply_held(self._execute, instruction, arch, operands)

@@ -57,7 +57,7 @@ def not_cleared(p: Product) -> Case:
     return p.case(np.vstack(parts), "accumulator")
 
 
-# Kernel faults in scales and addends.
+# Faults of a kernel that a test plants in block scales, bias or C.
 
 
 def scaled_otherwise(p: Product, name: str, change: Callable[[Random, Matrix], Matrix | None]) -> Case:

@@ -34,7 +34,7 @@ _MOST_POSITIONS = 1 << 14
 class Moved:
     """A permutation of outputs: a matrix product whose outputs are stored at wrong rows and columns."""
 
-    text: str  #: Text that names the moved outputs, and the rows and columns at which they are stored
+    text: str  #: Text that names the outputs at wrong positions, and the rows and columns at which a kernel stored them
     #: For each output of the result, row by row: index of the correct output that is stored there; -1 for a stored
     #: zero.
     index: NDArray[np.intp]

@@ -24,7 +24,7 @@ _UNIT_WORDS = _UNIT // _WORD
 
 @dataclass
 class _Mismatch:
-    """A descriptor of core matrices, whose rows have 16 bytes, that reads a tile which was copied with longer rows."""
+    """A descriptor that reads core matrices (rows of 16 bytes), although the tile was copied with longer rows."""
 
     ins: Instruction
     operand: str

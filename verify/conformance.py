@@ -221,7 +221,7 @@ def _manifest(pack: Pack) -> dict[str, object]:
 
 
 def read_pack(path: Path) -> Pack:
-    """Read a conformance pack and compute the results of its neighbours (wrong models) again.
+    """Read a conformance pack and compute the results of its wrong models again.
 
     Raise a `FileError` if the file is no register file or no pack, or has other operands, D or neighbours than when it
     was written; and an `InstructionError` if its instruction does not parse.

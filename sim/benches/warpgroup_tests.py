@@ -112,7 +112,7 @@ class _Instructions:
         return self.finished and self.offered is None and self.panel is None and not self._panels
 
     def read(self, unit: int) -> int:
-        """Return 16 bytes of the instruction that uses the addressed half of shared memory; all ones without one."""
+        """Return 16 operand bytes of the instruction that reads this half of shared memory, or only ones."""
         job = self._halves.get(unit >> _HALF_BITS)
         return job.read(unit) if job else (1 << 128) - 1
 

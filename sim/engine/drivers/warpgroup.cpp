@@ -211,7 +211,7 @@ void Run::offer_instruction(uint16_t now, bool blind) {
     }
 }
 
-// Check one cycle after its signals have settled. Return the violated rule, or null.
+// Check the settled signals of one cycle. Return the violated rule, or null.
 const char *Run::check() {
     const bool takes_c = offers_c && ports.c_ready;
     if (takes_c) {
