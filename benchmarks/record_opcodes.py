@@ -76,6 +76,8 @@ def random_digests(start: int) -> list[list[int]]:
         except subprocess.TimeoutExpired:
             process.kill()
             output = process.communicate()[0]
+        if not output:
+            raise RuntimeError(f"the process for the random kernels from seed {first} ended without a result")
         rows += [[int(word) for word in line.split()] for line in output.splitlines()]
         first = rows[-1][0] + 1
     return rows
@@ -93,9 +95,11 @@ def main() -> int:
     if chosen.seeds:
         print_digests(range(*chosen.seeds))
         return 0
+    if chosen.random is None:
+        parser.error("two files to write are needed")
     with ThreadPoolExecutor(_PROCESSES) as pool:
         rows = [row for share in pool.map(random_digests, range(0, random_kernels.KERNELS, _SHARE)) for row in share]
-    equal = np.array([row[:2] for row in rows if len(row) == 3 and row[1] == row[2]], np.uint32)
+    equal = np.array([row[:2] for row in rows if len(row) == 3 and row[1] == row[2]], np.uint32).reshape(-1, 2)
     print("left out:", *(row[0] for row in rows if len(row) < 3 or row[1] != row[2]))
     np.savez_compressed(chosen.random, seeds=equal[:, 0], digests=equal[:, 1])
     results = dict(single_instructions())

@@ -77,7 +77,8 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
     known = {*_arguments_of(family), "D", "d", "arch"}
     contents: dict[str, Any] = {"instruction": np.array(instruction)}
     scale_ids = [0, 0, 0, 0]
-    for name, value in renamed(operands, _OTHER_NAMES if family == "mma" else {}).items():
+    given = {name: value for name, value in operands.items() if value is not None or name not in {*_OTHER_NAMES, "D"}}
+    for name, value in renamed(given, _OTHER_NAMES if family == "mma" else {}).items():
         if name not in known:
             near = get_close_matches(name, known, 1)
             raise OperandError(

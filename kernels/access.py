@@ -50,7 +50,11 @@ def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: i
 def _is_of_call(machine: Machine, ins: Instruction, address: Operand) -> bool:
     """Return whether an instruction accesses a parameter or the result of a called function; neither is stored."""
     base = address.base if isinstance(address, Address) else None
-    return ins.words[1] == "param" and isinstance(base, Symbol) and base.name in machine.kernel.call_parameters
+    if space_of(ins) != "param" or not isinstance(base, Symbol) or base.name not in machine.kernel.call_parameters:
+        return False
+    if ins.words[0] == "ld" and base.name not in machine.kernel.call_results:
+        raise not_modelled(ins, f"'{base.name}' is not the result of a call")
+    return True
 
 
 def _load(machine: Machine, ins: Instruction) -> Step:

@@ -40,6 +40,7 @@ _KNOWN = {"lo", "hi", "wide", "rn", "ftz", "uni"}
 #: Instructions that read the carry flag of the thread, and instructions that can write it (qualifier ``.cc``).
 _CARRIED = ("addc", "subc", "madc")
 _CARRYING = ("add", "sub", "mad", *_CARRIED)
+_CARRY_TYPES = ("u32", "s32", "u64", "s64")
 
 
 def _integer(machine: Machine, ins: Instruction) -> Step:
@@ -54,7 +55,7 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
         return _with_carry(machine, ins, type_)
     if name in ("mul", "mad"):
         return _product(machine, ins, type_)
-    if name == "bfind":
+    if name == "bfind" and type_ in _CARRY_TYPES:
         distance = "shiftamt" in qualifiers
         return operation(machine, ins, lambda a: integers.highest_bit(a, distance=distance), [type_], "u32")
     if type_.endswith("x2"):
@@ -83,7 +84,10 @@ def _with_carry(machine: Machine, ins: Instruction, type_: str) -> Step:
     carry = machine.unit("carry", lambda machine: np.zeros(machine.count, np.bool_))
     write, *reads = machine.writer(ins.operands[0], bits), *(machine.reader(item, type_) for item in ins.operands[1:])
     product = integers.high_product if "hi" in ins.words else operator.mul
-    if len(reads) != (3 if name.startswith("mad") else 2) or type_ not in ("u32", "s32", "u64", "s64"):
+    parts = [word for word in ins.words[1:-1] if word != "cc"]
+    if len(reads) != (3 if name.startswith("mad") else 2) or type_ not in _CARRY_TYPES:
+        raise not_modelled(ins)
+    if parts not in ([["lo"], ["hi"]] if name.startswith("mad") else [[]]):
         raise not_modelled(ins)
 
     def step(mask: Mask) -> None:
@@ -230,12 +234,18 @@ def _to_generic(machine: Machine, ins: Instruction) -> Step:
 
 def _in_space(machine: Machine, ins: Instruction) -> Step:
     """Execute ``isspacep``: tell whether a generic address lies in a state space."""
-    space = ins.words[1]
-    limits = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW, "global": GLOBAL_BASE}
-    start = limits.get(space.split("::")[0])
-    if start is None or (space == "shared::cta" and machine.launch.cluster_size > 1):
+    space = ".".join(ins.words[1:])
+    if space in ("shared", "shared::cta") and machine.launch.cluster_size == 1:
+        space = "shared::cluster"
+    windows = {"shared::cluster": [SHARED_WINDOW], "local": [LOCAL_WINDOW], "param": [PARAMETER_WINDOW],
+               "global": [PARAMETER_WINDOW, GLOBAL_BASE]}  # fmt: skip
+    if space not in windows:
         raise not_modelled(ins)
-    return operation(machine, ins, lambda a: (a >= start) & (a < 2 * start), ["u64"], "pred")
+
+    def inside(address: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        return np.logical_or.reduce([(address >= start) & (address < 2 * start) for start in windows[space]])
+
+    return operation(machine, ins, inside, ["u64"], "pred")
 
 
 ARITHMETIC: dict[str, Builder] = {

@@ -50,9 +50,10 @@ class CtaBarriers:
         machine, reduces = self.machine, len(self.reductions) if "red" in words else None
         if reduces is not None:
             kind = words[words.index("red") + 1]
-            if kind not in ("popc", "and", "or"):
+            type_ = "u32" if kind == "popc" else "pred"
+            if kind not in ("popc", "and", "or") or words[-1] != type_ or len(operands) not in (3, 4):
                 raise not_modelled(ins)
-            self.reductions.append((kind, machine.writer(operands.pop(0), "u32" if kind == "popc" else "pred")))
+            self.reductions.append((kind, machine.writer(operands.pop(0), type_)))
             read_predicate = machine.reader(operands.pop(), "pred")
         read = machine.reader(operands[0] if operands else Immediate(0), "u32")
         read_count = machine.reader(operands[1] if len(operands) > 1 else Immediate(0), "u32")
@@ -123,7 +124,7 @@ class CtaBarriers:
 
     def _reduce(self, threads: NDArray[np.intp]) -> None:
         """Write the results of ``bar.red`` to the registers of the threads that a barrier releases."""
-        true = self.predicate[threads]
+        true = self.predicate[threads[self.reduction[threads] >= 0]]
         for index in np.unique(self.reduction[threads][self.reduction[threads] >= 0]).tolist():
             kind, write = self.reductions[index]
             result = np.uint32(true.sum()) if kind == "popc" else true.all() if kind == "and" else true.any()

@@ -86,7 +86,7 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
         return approximate_step(machine, ins)
     directed = ("rz", "rm", "rp") if type_ == "f32" and name in ("add", "sub", "mul", "fma", "mad") else ()
     mode = next((word for word in qualifiers if word in directed), None)
-    if unknown := [word for word in qualifiers[:-1] if word not in ("rn", "ftz", "NaN", "sat", mode)]:
+    if unknown := [word for word in qualifiers[:-1] if word not in (mode or "rn", "ftz", "NaN", "sat")]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     allowed = {"ftz": True, "sat": name in ("add", "sub", "mul", "fma", "mad")}
     for word, is_allowed in allowed.items():

@@ -351,8 +351,8 @@ class _Body:
                     self.kernel.registers[register.name] = declared[1]
         elif word == "param":
             declared = _STORED.search(statement)
-            if not declared:
-                raise KernelError(f"'{statement[:60]}' is not a declaration")
+            if not declared or declared["name"] in {parameter.name for parameter in self.kernel.parameters}:
+                raise KernelError(f"'{statement[:60]}' is not a declaration of a new name")
             self.kernel.call_parameters.add(declared["name"])
         elif word in ("shared", "local"):
             self.declare(word, statement)
@@ -373,7 +373,11 @@ class _Body:
             raise KernelError(f"'{statement[:60]}' is not an instruction")
         name = "".join(opcode[0].split())
         arguments = split(statement[opcode.end() :])
-        operands = tuple(parse_operand(part, self.find) for part in arguments if not part.startswith("("))
+        if name.split(".")[0] == "call":  # in parentheses: result, before the name of the function, and parameters
+            result = arguments[0] if arguments and arguments[0].startswith("(") else ""
+            self.kernel.call_results.update(re.findall(r"[%$\w]+", result))
+            arguments = [part for part in arguments if not part.startswith("(")]
+        operands = tuple(parse_operand(part, self.find) for part in arguments)
         if name.split(".")[0] == "bra":
             self.branches.append((len(self.kernel.instructions), list(self.labels)))
         self.kernel.instructions.append(Instruction(name, operands, guard, line))

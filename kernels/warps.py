@@ -82,8 +82,8 @@ def _vote(machine: Machine, ins: Instruction) -> Step:
 
 def _match(machine: Machine, ins: Instruction) -> Step:
     """Execute ``match.sync``: find the threads of a member mask with equal values (``any``), or test all (``all``)."""
-    _, kind, _, type_ = ins.words
-    if kind not in ("any", "all") or type_ not in ("b32", "b64"):
+    _, kind, sync, type_ = ins.words
+    if (kind, sync) not in (("any", "sync"), ("all", "sync")) or type_ not in ("b32", "b64"):
         raise not_modelled(ins)
     pair = pair_of(ins.operands[0])
     write, write_all = machine.writer(pair.first, "b32"), machine.writer(pair.second, "pred")

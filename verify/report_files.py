@@ -212,10 +212,12 @@ class Findings:
     def settle(self) -> None:
         """Add the results of test files that have no JUnit XML, and failures that no JUnit XML reports."""
         known = {case.group for case in self.cases}
-        broken = {case.group for case in self.cases if case.failure is not None}
+        reported = {(case.group, case.name) for case in self.cases if case.failure is not None}
         for group, cases in self._outcomes.items():
-            if group not in broken:
-                self.cases += [case for case in cases if case.failure is not None or group not in known]
+            # Other files of results name the failures of a test file differently than its JUnit XML.
+            if group.startswith("sptc.campaign.") or group not in {group for group, _ in reported}:
+                new = [case for case in cases if (group, case.name) not in reported]
+                self.cases += [case for case in new if case.failure is not None or group not in known]
 
     def _take_faults(self, lines: bytes) -> str:
         """Read the outcomes of injected faults; a later line replaces an earlier line for the same fault."""
