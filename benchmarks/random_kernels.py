@@ -34,7 +34,7 @@ _ALL = "%all"
 _CONSTANTS = (0, 1, 2, 3, 5, 7, 15, 31, 32, 33, 63, 255, -1, -2, 65535, 0x7FFFFFFF, 0x80000000)
 
 
-def _opcode(opcode: str) -> str:
+def _rounded(opcode: str) -> str:
     """Return an opcode with ``.rn``, so that the compiler does not combine a product and a sum to an ``fma``."""
     name, *words = opcode.split(".")
     exact = name in ("add", "sub", "mul") and words[-1] in _FLOAT and not {"rz", "rm", "rp"} & {*words}
@@ -43,7 +43,7 @@ def _opcode(opcode: str) -> str:
 
 #: Operand types and opcode of each instruction, as in `OPCODES`.
 _INSTRUCTIONS = [
-    (types, _opcode(opcode)) for types, opcodes in OPCODES.items() for opcode in opcodes.split()
+    (types, _rounded(opcode)) for types, opcodes in OPCODES.items() for opcode in opcodes.split()
     if types not in ("d dd", "h h") and "tf32" not in opcode and
     not (opcode.startswith(("neg", "abs")) and opcode.split(".")[-1] in _FLOAT)
 ]  # fmt: skip

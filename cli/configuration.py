@@ -93,7 +93,7 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
         changes["step_bytes"] = options.products * widest // 8
     name = config.name if changes.keys() <= {"sparse"} else "own"
     config = replace(config, name=name, **changes)
-    if getattr(options, "top", None) in ("warp", "warpgroup", "warpgroups", "tcgen05"):
+    if getattr(options, "top", None) not in (None, "unit", "row", "core"):
         config.require_warp()
     return config
 

@@ -166,7 +166,6 @@ def _check(options: argparse.Namespace, config: CoreConfig) -> None:
             f"multiples of {_WHOLE_STEP} bytes: change --step-bytes or --products"
         )
     if options.top == "warp":
-        config.require_warp()
         for name in _UNIT_OPTIONS:
             if getattr(options, name):
                 raise Error(f"{flag(name)} cannot be combined with --top warp")

@@ -53,7 +53,7 @@ def add_parser(commands: Commands) -> None:
         type=positive,
         default=_LIMIT,
         metavar="S",
-        help="time limit per solver query in seconds, at least 0.001 (default %(default)g)",
+        help="time limit per solver query in seconds (default %(default)g)",
     )
     parser.add_argument(
         "--record",
@@ -101,7 +101,7 @@ def _execute(options: argparse.Namespace) -> int:
 
     show(table.head)
     known = record.by_digest if record else {}
-    with closing(_settled(proofs, options.jobs or cores(), max(options.seconds, 1e-3), known)) as outcomes:
+    with closing(_settled(proofs, options.jobs or cores(), options.seconds, known)) as outcomes:
         for outcome, proof in outcomes:
             if record and outcome.result == "proved":
                 recorded.append(proof)

@@ -74,7 +74,7 @@ class Model:
         options = solver.Options()
         options.set(solver.Option.PRODUCE_MODELS, True)
         if seconds is not None:
-            options.set(solver.Option.TIME_LIMIT_PER, int(1000 * seconds))
+            options.set(solver.Option.TIME_LIMIT_PER, max(int(1000 * seconds), 1))  # 0 would mean no limit
         self._results = solver.Result
         self._parser = solver.Parser(solver.TermManager(), options)
         self._parse(f"(set-logic ALL)\n{text}")

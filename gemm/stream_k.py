@@ -12,9 +12,10 @@ A wave is as many output tiles as there are workers, one tile per worker. Hybrid
 K, and stream only the remaining tiles, or the remaining tiles and one whole wave.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +23,22 @@ from numpy.typing import NDArray
 from ..api.operands import check_choice
 from ..errors import OperandError, shown
 
-__all__ = ["RASTERS", "STREAMED", "StreamK"]
+__all__ = ["RASTERS", "STREAMED", "StreamK", "convert_numpy_scalars"]
 
 #: Output tiles that are cut along K (streamed): all tiles; the tiles that remain after whole waves; or the remaining
 #: tiles and one whole wave.
 STREAMED = ("all", "one wave", "two waves")
 #: Order in which output tiles are numbered: row by row, or column by column of the grid of tiles.
 RASTERS = ("row-major", "column-major")
+
+
+def convert_numpy_scalars(record: Any) -> None:
+    """Convert numpy integers, Booleans and texts in the fields of a frozen data class to Python's types."""
+    for field in fields(record):
+        value = getattr(record, field.name)
+        parts = tuple(part.item() if isinstance(part, np.integer | np.bool_ | np.str_) else part
+                      for part in (value if isinstance(value, tuple) else (value,)))  # fmt: skip
+        object.__setattr__(record, field.name, parts if isinstance(value, tuple) else parts[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +63,7 @@ class StreamK:
     least: int = 1
 
     def __post_init__(self) -> None:
+        convert_numpy_scalars(self)
         for name, accepted in (("streamed", STREAMED), ("raster", RASTERS)):
             check_choice(name, getattr(self, name), accepted, OperandError)
         for name in ("workers", "rows", "columns", "least"):

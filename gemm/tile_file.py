@@ -74,25 +74,26 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
         raise FileError(f"{path} must end in .npz")
     subject = resolve(instruction)
     instruction, family = str(subject.opcode or subject.instruction), subject.instruction.family
-    known = {*_arguments_of(family), "D", "d", "arch"}
-    contents: dict[str, Any] = {"instruction": np.array(instruction)}
-    scale_ids = [0, 0, 0, 0]
-    given = {name: value for name, value in operands.items() if value is not None or name not in {*_OTHER_NAMES, "D"}}
-    for name, value in renamed(given, _OTHER_NAMES if family == "mma" else {}).items():
+    other_names = _OTHER_NAMES if family == "mma" else {}
+    known = {*_arguments_of(family), "D", "d", "arch", *other_names}
+    for name in operands:
         if name not in known:
             near = get_close_matches(name, known, 1)
             raise OperandError(
                 f"{shown(name)} is no argument of {family}" + (f"; did you mean {near[0]}?" if near else "")
             )
-        if name in ("scale_a", "scale_b") and family == "mma" and value is not None:
+    contents: dict[str, Any] = {"instruction": np.array(instruction)}
+    scale_ids = [0, 0, 0, 0]
+    present = {name: value for name, value in operands.items() if value is not None}
+    for name, value in renamed(present, other_names).items():
+        if name in ("scale_a", "scale_b") and family == "mma":
             if not isinstance(value, tuple) or len(value) != 3:
                 raise OperandError(f"{name} must be a tuple (registers, byte id, thread id), as sptc.pack returns it")
             value, *ids = value
             first = 0 if name == "scale_a" else 2
             scale_ids[first : first + 2] = ids
             contents["scale_ids"] = np.array(scale_ids)
-        if value is not None:
-            contents[name] = _array(name, value, name in _ARRAYS[family])
+        contents[name] = _array(name, value, name in _ARRAYS[family])
     register_keys(contents)
     stream = BytesIO()
     np.savez_compressed(stream, allow_pickle=False, **contents)

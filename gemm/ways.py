@@ -33,7 +33,7 @@ from ..isa.instructions import Instruction, require_architecture
 from ..isa.names import resolve
 from ..isa.text import is_word_of
 from .epilogue import SCALE_ORDERS
-from .stream_k import StreamK
+from .stream_k import StreamK, convert_numpy_scalars
 
 __all__ = [
     "CONVERSIONS", "CUTS", "GROUP_SCALINGS", "INTERLEAVES", "K_ORDERS", "ORDERS", "Way", "combine",
@@ -117,12 +117,7 @@ class Way:
     convert_b: str = ""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if isinstance(value := getattr(self, field.name), np.generic):
-                object.__setattr__(self, field.name, value.item())
-        if isinstance(parts := self.split_k, tuple):
-            parts = tuple(part.item() if isinstance(part, np.generic) else part for part in parts)
-            object.__setattr__(self, "split_k", parts)
+        convert_numpy_scalars(self)
         for name, accepted in _ACCEPTED.items():
             check_choice(name, getattr(self, name), accepted, OperandError)
         if not is_word_of(self.order, ORDERS) and not _bits_of(self.order):

@@ -194,14 +194,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("-o", "--output", default="results.json", help="file for the results (default %(default)s)")
     options = parser.parse_args(arguments)
+    output = Path(options.output)
+    is_new = not output.exists()
     try:
         gpu = Gpu()
-        Path(options.output).open("ab").close()  # a file that cannot be written is reported before the kernels run
+        output.open("ab").close()  # a file that cannot be written is reported before the kernels run
         results = record(PACK, gpu, lambda line: print(f"\r{line}", end="", flush=True))
     except (RecordError, OSError) as error:
+        if is_new:
+            output.unlink(missing_ok=True)
         print(f"record.py: {error}", file=sys.stderr)
         return 2
-    Path(options.output).write_text(json.dumps(results, separators=(",", ":")), encoding="utf-8")
+    output.write_text(json.dumps(results, separators=(",", ":")), encoding="utf-8")
     failed = sum("error" in row for row in results["rows"])
     counts = f"{len(results['rows'])} kernels: {results['as_expected']} with the model's results, {failed} not run"
     print(f"\n{counts}; written to {options.output}")

@@ -47,7 +47,7 @@ def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: i
     return machine.places(address, space_of(ins), ins, octets), octets, min(octets, 16)
 
 
-def _is_of_call(machine: Machine, ins: Instruction, address: Operand) -> bool:
+def _is_call_parameter(machine: Machine, ins: Instruction, address: Operand) -> bool:
     """Return whether an instruction accesses a parameter or the result of a called function; neither is stored."""
     base = address.base if isinstance(address, Address) else None
     if space_of(ins) != "param" or not isinstance(base, Symbol) or base.name not in machine.kernel.call_parameters:
@@ -61,7 +61,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
     if ins.words[1] == "matrix":
         raise not_modelled(ins)
     type_, items = ins.words[-1], items_of(ins.operands[0])
-    if _is_of_call(machine, ins, ins.operands[1]):
+    if _is_call_parameter(machine, ins, ins.operands[1]):
         writes, zero = [machine.writer(item, type_) for item in items], np.zeros(1, numpy_type(type_))
         return lambda mask: [write(mask, zero) for write in writes]
     places, octets, unit = _accesses(machine, ins, ins.operands[1], len(items))
@@ -83,7 +83,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 
 def _store(machine: Machine, ins: Instruction) -> Step:
     size, items = size_of(ins.words[-1]), items_of(ins.operands[1])
-    if _is_of_call(machine, ins, ins.operands[0]):
+    if _is_call_parameter(machine, ins, ins.operands[0]):
         return lambda mask: None
     places, octets, unit = _accesses(machine, ins, ins.operands[0], len(items))
     reads = [machine.reader(item, f"b{8 * size}") for item in items]

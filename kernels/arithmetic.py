@@ -37,10 +37,12 @@ _INTEGER: dict[str, Function] = {
 }
 #: Qualifiers that integer instructions may have.
 _KNOWN = {"lo", "hi", "wide", "rn", "ftz", "uni"}
-#: Instructions that read the carry flag of the thread, and instructions that can write it (qualifier ``.cc``).
+#: Instructions that read the carry flag of the thread.
 _CARRIED = ("addc", "subc", "madc")
-_CARRYING = ("add", "sub", "mad", *_CARRIED)
-_CARRY_TYPES = ("u32", "s32", "u64", "s64")
+#: For each further qualifier: instructions that may have it.
+_FURTHER = {"cc": ("add", "sub", "mad", *_CARRIED), "shiftamt": ("bfind",)}
+#: Types of instructions that accept only integers of 32 and 64 bits.
+_WORDS = ("u32", "s32", "u64", "s64")
 
 
 def _integer(machine: Machine, ins: Instruction) -> Step:
@@ -48,14 +50,15 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
     type_ = qualifiers[-1]
     if type_ in _FLOATS:
         return float_step(machine, ins)
-    known = _KNOWN | {*(["cc"] if name in _CARRYING else []), *(["shiftamt"] if name == "bfind" else [])}
-    if unknown := [word for word in qualifiers[:-1] if word not in known]:
+    if unknown := [word for word in qualifiers[:-1] if word not in _KNOWN and name not in _FURTHER.get(word, ())]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     if name in _CARRIED or "cc" in qualifiers:
         return _with_carry(machine, ins, type_)
     if name in ("mul", "mad"):
         return _product(machine, ins, type_)
-    if name == "bfind" and type_ in _CARRY_TYPES:
+    if name == "bfind":
+        if type_ not in _WORDS:
+            raise not_modelled(ins)
         distance = "shiftamt" in qualifiers
         return operation(machine, ins, lambda a: integers.highest_bit(a, distance=distance), [type_], "u32")
     if type_.endswith("x2"):
@@ -85,9 +88,8 @@ def _with_carry(machine: Machine, ins: Instruction, type_: str) -> Step:
     write, *reads = machine.writer(ins.operands[0], bits), *(machine.reader(item, type_) for item in ins.operands[1:])
     product = integers.high_product if "hi" in ins.words else operator.mul
     parts = [word for word in ins.words[1:-1] if word != "cc"]
-    if len(reads) != (3 if name.startswith("mad") else 2) or type_ not in _CARRY_TYPES:
-        raise not_modelled(ins)
-    if parts not in ([["lo"], ["hi"]] if name.startswith("mad") else [[]]):
+    count, allowed = (3, [["lo"], ["hi"]]) if name.startswith("mad") else (2, [[]])
+    if len(reads) != count or parts not in allowed or type_ not in _WORDS:
         raise not_modelled(ins)
 
     def step(mask: Mask) -> None:

@@ -47,8 +47,9 @@ class CtaBarriers:
             if "arrive" not in words:
                 return self._cluster_wait
             return lambda mask: self._cluster_arrive(mask, releases="relaxed" not in words)
-        machine, reduces = self.machine, len(self.reductions) if "red" in words else None
-        if reduces is not None:
+        machine, place = self.machine, len(self.reductions)
+        reduces = "red" in words
+        if reduces:
             kind = words[words.index("red") + 1]
             type_ = "u32" if kind == "popc" else "pred"
             if kind not in ("popc", "and", "or") or words[-1] != type_ or len(operands) not in (3, 4):
@@ -60,9 +61,9 @@ class CtaBarriers:
         waits = "arrive" not in words
 
         def arrive(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-            if reduces is not None:
+            if reduces:
                 self.predicate[mask] = machine.every(read_predicate())[mask]
-                self.reduction[mask] = reduces
+                self.reduction[mask] = place
             elif waits and (whole := self._whole_ctas(mask, read(), read_count())) is not None:
                 if machine.checker:
                     machine.checker.join(whole)

@@ -116,6 +116,7 @@ def _directed(name: str, mode: str) -> Function:
     def compute(*values: NDArray[np.float32]) -> NDArray[np.float32]:
         values = tuple(np.broadcast_arrays(*values))
         a, b = values[0], np.float32(1) if name in ("add", "sub") else values[1]
+        # A product plus a zero of its own sign keeps the sign of a product that is zero.
         c = values[-1] if name != "mul" else np.where(np.signbit(a) != np.signbit(b), np.float32(-0.0), np.float32(0))
         c = -c if name == "sub" else c
         exact = fused(a, b, c)

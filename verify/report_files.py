@@ -52,6 +52,8 @@ _LARGEST = 1 << 26
 _MOST_TESTS = 100_000
 #: Name of the test suites that ``sptc prove --junit`` writes.
 _PROOFS = "sptc prove"
+#: Start of the name of a group of cases: those of a campaign on a preset.
+_CAMPAIGN = "sptc.campaign."
 _FIGURE = {"name", "unit", "value"}
 
 
@@ -145,7 +147,7 @@ class Findings:
             rows = [(_text(row["preset"]), _text(row["pair"]), _number(row["mismatches"])) for row in content["pairs"]]
             self.seeds.add(str(_number(content["seed"])))
             for preset, pair, wrong in rows:
-                case = Case(f"sptc.campaign.{preset}", pair, failure=f"wrong outputs: {wrong:,}" if wrong else None)
+                case = Case(f"{_CAMPAIGN}{preset}", pair, failure=f"wrong outputs: {wrong:,}" if wrong else None)
                 self._outcomes.setdefault(case.group, []).append(case)
             return "a campaign"
         if {"file", "passed", "failed", "skipped", "seconds", "seed"} <= content.keys():
@@ -212,11 +214,12 @@ class Findings:
     def settle(self) -> None:
         """Add the results of test files that have no JUnit XML, and failures that no JUnit XML reports."""
         known = {case.group for case in self.cases}
-        reported = {(case.group, case.name) for case in self.cases if case.failure is not None}
+        failed = {(case.group, case.name) for case in self.cases if case.failure is not None}
+        broken = {group for group, _ in failed}
         for group, cases in self._outcomes.items():
-            # Other files of results name the failures of a test file differently than its JUnit XML.
-            if group.startswith("sptc.campaign.") or group not in {group for group, _ in reported}:
-                new = [case for case in cases if (group, case.name) not in reported]
+            # JUnit XML names a failure of a test file in another way, but a pair of formats of a campaign as here.
+            if group not in broken or group.startswith(_CAMPAIGN):
+                new = [case for case in cases if (group, case.name) not in failed]
                 self.cases += [case for case in new if case.failure is not None or group not in known]
 
     def _take_faults(self, lines: bytes) -> str:

@@ -104,7 +104,9 @@ def test_bad_words_and_missing_packages(cli: CommandLine, least: Path, monkeypat
     cli.refuses_each(
         (["--preset", "tiny", "--config", "x"], "argument --config: not allowed with argument --preset"),
         (["--fpga", "ecp5", "--liberty", "x"], "argument --liberty: not allowed with argument --fpga"),
-        *(([word], f"{word} needs a cell library") for word in ("--full-adders", "--least-area", "--clock-gating")),
+        (["--full-adders"], "--full-adders needs a cell library: add --liberty FILE"),
+        (["--least-area"], "--least-area needs a cell library: add --liberty FILE"),
+        (["--clock-gating"], "--clock-gating needs a cell library: add --liberty FILE"),
         (["--fpga", "ecp5", "--combinational"], "--combinational cannot be combined with --fpga (use --cuts none)"),
         (["--liberty", "x", "--clock-gating", "--combinational"], "--combinational cannot be combined with"),
     )

@@ -66,7 +66,7 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
         ([SPARSE, "--a-tensor", "x"], "--a-tensor needs --a and --b"),
         ([SPARSE, "--top", "warp", "--rows", "3"], "rows"),
         ([SPARSE, "--top", "warp", "--glitches"], "--glitches cannot be combined with --top warp"),
-        (["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"], "executes only mma with 16 rows"),
+        (["wgmma.mma_async.sp.m64n8k64.s32.s8.s8", "--top", "warp"], "--top warp executes only mma with 16 rows of A"),
         ([SPARSE, "--cycles", "9" * 18], "must be an integer of at most 1000000000, not"),
         ([SPARSE, "--step-bytes", "8"], "units that read 8 bytes of stored A per cycle, only for multiples of"),
         ([SPARSE, "--a", "a.npy"], "--a and --b must be given together"),

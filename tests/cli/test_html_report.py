@@ -116,6 +116,7 @@ def test_a_regression_s_own_files(folder: Path) -> None:
     (folder / "c").write_text('{"seed": 7, "total": {}, "pairs": [{"preset": "ada", "pair": "f16", "mismatches": 1}]}')
     (folder / "x.log").write_text("a log")
     findings = read_findings(folder)
+    assert {case.group for case in findings.cases[:4]} == {"tests.cli.test_a", "tests.rtl.test_b"}
     others = [(case.group, case.failure) for case in findings.cases[4:]]
     assert others == [*[("tests.sim.test_c", None)] * 4, ("sptc.campaign.ada", "wrong outputs: 1")]
     assert findings.seeds == {"2026", "5", "7"}

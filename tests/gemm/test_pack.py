@@ -238,6 +238,7 @@ UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
     ("mma.sp", ZEROS, r"^the shape is missing in 'mma\.sp\."),
     (7, ZEROS, r"^an instruction must be a string, not int\.$"),
 ]
+DENSE_TENSOR = TENSOR.replace(".sp", "").replace("k32", "k16")
 NOT_PACKED: list[tuple[str, dict[str, Any], str]] = [
     (F16, {"d": np.zeros((32, 2), np.uint32)}, r"^d of mma.* must be a uint32 array of shape \(\.\.\., 32, 4\)"),
     (F16, {"tmem": 0}, r"has no operand tmem$"),
@@ -248,7 +249,7 @@ NOT_PACKED: list[tuple[str, dict[str, Any], str]] = [
     (SCALED, {"scale_a": (np.zeros(32, np.uint32), 1, 0)}, r"^the byte id in scale_a of mma.* must be 0, not 1$"),
     (SCALED, {"scale_a": 0}, r"^scale_a of mma.* must be a tuple \(data, byte id, thread id\), not int$"),
     (TENSOR, {"d": 0}, r"^unpack of tcgen05.* needs idesc as sptc.pack returns it: .*brackets does not replace idesc$"),
-    (TENSOR.replace(".sp", "").replace("k32", "k16"), {"d": 0, "e": 0}, r"^tcgen05.* is dense and takes no metadata"),
+    (DENSE_TENSOR, {"d": 0, "e": 0}, r"^tcgen05.* is dense and takes no metadata operand e$"),
     (F16, {"selector": 2}, r"^the selector of mma.* must be 0 to 1, not 2$"),
     (TENSOR, {"tmem": 0}, r"^unpack of tcgen05.* needs d, the address of D in tmem, as sptc.pack returns it"),
 ]
