@@ -22,21 +22,27 @@ SPECIAL = (
 OPCODES = {
     "f ff": "add.f32 add.ftz.f32 sub.f32 mul.f32 mul.ftz.f32 add.sat.f32 mul.ftz.sat.f32 min.f32 max.f32 min.NaN.f32 "
     "max.ftz.f32 div.rn.f32 div.rn.ftz.f32 copysign.f32 add.rz.f32 add.rm.f32 add.rp.ftz.f32 sub.rm.f32 sub.rz.sat.f32 "
-    "mul.rz.f32 mul.rm.ftz.f32 mul.rp.f32",
+    "mul.rz.f32 mul.rm.ftz.f32 mul.rp.f32 set.gt.f32.f32 set.leu.ftz.f32.f32",
     "f f": "neg.f32 abs.f32 neg.ftz.f32 abs.ftz.f32 rcp.rn.f32 rcp.rn.ftz.f32 sqrt.rn.f32 sqrt.rn.ftz.f32 "
     "cvt.rni.f32.f32 cvt.rmi.ftz.f32.f32 cvt.sat.f32.f32 cvt.ftz.f32.f32 cvt.rzi.f32.f32 cvt.rpi.f32.f32",
-    "f fff": "fma.rn.f32 fma.rn.ftz.f32 fma.rn.sat.f32 mad.rn.f32 fma.rz.f32 fma.rm.f32 fma.rp.ftz.f32",
+    "f fff": "fma.rn.f32 fma.rn.ftz.f32 fma.rn.sat.f32 mad.rn.f32 fma.rz.f32 fma.rm.f32 fma.rp.ftz.f32 slct.f32.f32 "
+    "slct.ftz.f32.f32",
     "d dd": "add.f64 sub.f64 mul.f64 min.f64 max.f64 div.rn.f64 copysign.f64",
+    "d ddd": "fma.rn.f64",
     "d d": "neg.f64 abs.f64 sqrt.rn.f64 rcp.rn.f64 cvt.rzi.f64.f64 cvt.sat.f64.f64 cvt.rni.f64.f64",
     "r rr": "add.f16x2 add.ftz.f16x2 add.sat.f16x2 sub.f16x2 mul.f16x2 mul.ftz.sat.f16x2 min.f16x2 max.f16x2 "
     "max.NaN.f16x2 min.ftz.f16x2 add.bf16x2 sub.bf16x2 mul.bf16x2 min.bf16x2 max.bf16x2 max.NaN.bf16x2 add.s16x2 "
     "add.u16x2 min.s16x2 max.s16x2 min.u16x2 max.u16x2 div.u32 div.s32 rem.u32 rem.s32 mul.hi.s32 mul.hi.u32 "
-    "mul.lo.s32 add.s32 sub.s32 min.s32 max.u32 and.b32 or.b32 xor.b32 shl.b32 shr.s32 shr.u32 shr.b32",
+    "mul.lo.s32 add.s32 sub.s32 min.s32 max.u32 and.b32 or.b32 xor.b32 shl.b32 shr.s32 shr.u32 shr.b32 set.lt.u32.s32 "
+    "set.hs.s32.u32 set.gt.f16x2.f16x2 set.neu.ftz.f16x2.f16x2 set.nan.u32.f16x2 set.le.bf16x2.bf16x2 "
+    "bmsk.clamp.b32 bmsk.wrap.b32 szext.clamp.s32 szext.wrap.u32 mul24.lo.s32 mul24.hi.u32",
     "r r": "neg.f16x2 abs.f16x2 neg.ftz.f16x2 abs.ftz.f16x2 neg.bf16x2 abs.bf16x2 brev.b32 clz.b32 popc.b32 cnot.b32 "
     "abs.s32 neg.s32 not.b32 bfind.u32 bfind.s32 bfind.shiftamt.u32 "
-    "bfind.shiftamt.s32 cvt.sat.s8.s32 cvt.sat.u16.s32 cvt.u8.u32 cvt.s16.s32 cvt.sat.u32.s32",
+    "bfind.shiftamt.s32 cvt.sat.s8.s32 cvt.sat.u16.s32 cvt.u8.u32 cvt.s16.s32 cvt.sat.u32.s32 "
+    "movmatrix.sync.aligned.m8n8.trans.b16",
     "r rrr": "fma.rn.f16x2 fma.rn.ftz.f16x2 fma.rn.sat.f16x2 fma.rn.bf16x2 mad.hi.u32 mad.hi.s32 mad.lo.s32 sad.s32 "
-    "sad.u32 prmt.b32 shf.l.clamp.b32 shf.r.clamp.b32 shf.l.wrap.b32 shf.r.wrap.b32 dp4a.s32.u32 dp4a.u32.s32 "
+    "sad.u32 prmt.b32 prmt.b32.f4e prmt.b32.b4e prmt.b32.rc8 prmt.b32.ecl prmt.b32.ecr prmt.b32.rc16 mad24.lo.s32 "
+    "slct.s32.s32 slct.b32.s32 shf.l.clamp.b32 shf.r.clamp.b32 shf.l.wrap.b32 shf.r.wrap.b32 dp4a.s32.u32 dp4a.u32.s32 "
     "dp4a.s32.s32 dp2a.hi.u32.s32 dp2a.lo.s32.s32",
     "r rbb": "bfe.s32 bfe.u32",
     "r rrbb": "bfi.b32",
@@ -57,7 +63,8 @@ OPCODES = {
     "r f": "cvt.rni.s32.f32 cvt.rzi.s32.f32 cvt.rmi.s32.f32 cvt.rpi.s32.f32 cvt.rpi.ftz.s32.f32 cvt.rni.u32.f32 "
     "cvt.rzi.s16.f32 cvt.rni.u16.f32 cvt.rni.s8.f32 cvt.rmi.u8.f32 cvt.rna.tf32.f32 cvt.rn.tf32.f32 "
     "cvt.rz.relu.tf32.f32",
-    "r ff": "cvt.rn.f16x2.f32 cvt.rz.f16x2.f32 cvt.rn.relu.f16x2.f32 cvt.rn.bf16x2.f32 cvt.rz.relu.bf16x2.f32",
+    "r ff": "set.ltu.ftz.u32.f32 set.eq.s32.f32 cvt.rn.f16x2.f32 cvt.rz.f16x2.f32 cvt.rn.relu.f16x2.f32 "
+    "cvt.rn.bf16x2.f32 cvt.rz.relu.bf16x2.f32",
     "h ff": "cvt.rn.satfinite.e4m3x2.f32 cvt.rn.satfinite.e5m2x2.f32 cvt.rn.satfinite.relu.e4m3x2.f32",
     "h r": "cvt.rn.satfinite.e4m3x2.f16x2 cvt.rn.satfinite.e5m2x2.f16x2 cvt.rn.f16.s32 cvt.rz.f16.s32 cvt.rp.f16.u32 "
     "cvt.rn.bf16.s32",
@@ -66,6 +73,9 @@ OPCODES = {
     "q h": "cvt.rni.s64.f16 cvt.rni.u64.bf16 cvt.s64.s8",
     "h f": "cvt.rn.f16.f32 cvt.rz.f16.f32 cvt.rm.f16.f32 cvt.rn.ftz.f16.f32 cvt.rn.sat.f16.f32 cvt.rn.relu.f16.f32 "
     "cvt.rn.bf16.f32 cvt.rz.bf16.f32 cvt.rn.relu.bf16.f32",
+    "h hhf": "slct.b16.f32",
+    "f rr": "set.ne.f32.s32",
+    "q qqr": "slct.u64.s32",
     "f h": "cvt.f32.f16 cvt.f32.bf16 cvt.sat.f32.f16 cvt.rn.f32.s16",
     "f d": "cvt.rn.f32.f64 cvt.rz.f32.f64 cvt.rm.f32.f64 cvt.rp.f32.f64 cvt.rn.sat.f32.f64 cvt.rn.ftz.f32.f64",
     "d f": "cvt.f64.f32 cvt.ftz.f64.f32",
@@ -79,6 +89,9 @@ OPCODES = {
     "q f": "cvt.rni.s64.f32 cvt.rpi.u64.f32",
     "p ff": "setp.lt.f32 setp.lt.ftz.f32 setp.ltu.f32 setp.ne.f32 setp.neu.f32 setp.nan.f32 setp.num.f32 "
     "setp.eq.ftz.f32 setp.ge.f32 setp.geu.ftz.f32 setp.equ.f32",
+    "p f": "testp.finite.f32 testp.infinite.f32 testp.number.f32 testp.notanumber.f32 testp.normal.f32 "
+    "testp.subnormal.f32",
+    "p d": "testp.finite.f64 testp.normal.f64 testp.subnormal.f64",
     "p hh": "setp.gt.f16 setp.ltu.f16 setp.eq.ftz.f16",
     "p dd": "setp.equ.f64 setp.lt.f64",
     "p rr": "setp.lt.s32 setp.hs.u32 setp.eq.b32",
@@ -130,6 +143,7 @@ def _text(body: str) -> str:
   ld.global.v4.b32 {{%r1, %r2, %r3, %r4}}, [%q20];
   mov.b32 %f1, %r1; mov.b32 %f2, %r2; mov.b32 %f3, %r3;
   mov.b64 %q1, {{%r1, %r2}}; mov.b64 %q2, {{%r3, %r4}}; mov.b64 %d1, %q1; mov.b64 %d2, %q2;
+  mov.b64 %q3, {{%r4, %r1}}; mov.b64 %d3, %q3;
   mov.b32 {{%h1, %h2}}, %r1; mov.b32 {{%h3, %h4}}, %r2;
   and.b32 %b2, %r3, 255; and.b32 %b3, %r4, 255; and.b32 %b4, %r1, 255;
   {body}

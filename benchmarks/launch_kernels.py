@@ -19,8 +19,8 @@ import numpy as np
 from kernel_records import draw, fields, operands_digest
 from numpy.typing import NDArray
 
-#: Unsigned ``CUtensorMapDataType`` by element size in bytes. TMA does not convert elements, so only the size matters.
-MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
+#: ``CUtensorMapDataType`` of each element type that TMA rounds or reduces, and of other elements by size in bytes.
+MAP_TYPES: dict[str | int, int] = {"f32": 7, "f32.ftz": 10, "tf32": 11, "tf32.ftz": 12, 1: 0, 2: 1, 4: 2, 8: 4}
 SWIZZLES = ("none", "32B", "64B", "128B")
 MAX_DYNAMIC_SHARED, CLUSTER_DIMENSION, MAP_BYTES, LOG_BYTES = 8, 4, 128, 1 << 14
 #: Values of ``CU_JIT_ERROR_LOG_BUFFER``, ``CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`` and ``CU_JIT_OPTIMIZATION_LEVEL``.
@@ -79,8 +79,8 @@ class Driver:
         self.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED, c_int(shared))
         return function
 
-    def tensor_map(self, address: c_uint64, tile: dict[str, Any], item: int) -> Any:
-        """Return a TMA tensor map as an array of 128 bytes, whose address is a multiple of 64."""
+    def tensor_map(self, address: c_uint64, tile: dict[str, Any], size: int) -> Any:
+        """Return a TMA tensor map, with elements of `size` bytes, as an array of 128 bytes aligned to 64 bytes."""
         memory = (ctypes.c_uint8 * (MAP_BYTES + 64))()
         place = ctypes.addressof(memory)
         encoded = (ctypes.c_uint8 * MAP_BYTES).from_buffer(memory, -place % 64)
@@ -88,7 +88,8 @@ class Driver:
         sides = (c_uint64 * rank)(*tile["shape"][::-1])
         strides = (c_uint64 * rank)(*tile["strides"][::-1][1:])
         box, steps = (c_uint32 * rank)(*tile["box"][::-1]), (c_uint32 * rank)(*[1] * rank)
-        self.call("cuTensorMapEncodeTiled", encoded, MAP_TYPES[item], rank, address, sides, strides, box, steps, 0,
+        kind = MAP_TYPES[tile.get("element", size)]
+        self.call("cuTensorMapEncodeTiled", encoded, kind, rank, address, sides, strides, box, steps, 0,
                   SWIZZLES.index(tile["swizzle"]), 2, 0)  # fmt: skip
         return encoded
 

@@ -3,12 +3,14 @@
 A kernel mixes arithmetic, predicates, branches, loops, memory accesses, atomics, instructions of warps, barriers and
 ``mma``. PTX defines all its results: no thread reads what another may still write, and no shuffle reads an absent lane.
 Instructions are left out where the compiler decides which bits a NaN result has (``neg`` and ``abs`` of floats, f64
-arithmetic with two operands, conversions between f16 values), and conversions to tf32, whose low bits are undefined.
+arithmetic with several operands, conversions between f16 values), and conversions to tf32, whose low bits are not
+defined.
 
 CUDA driver 580 compiles about one in a hundred of these kernels for sm_90 to code whose results depend on the level of
 optimisation, or that does not end. ``record_opcodes.py`` leaves out such kernels. To keep them few, no loop has four
-iterations, no register of D of an ``mma`` is an operand, and f16 results are not stored as bytes. This module needs
-only numpy, so that it also runs on a machine with a GPU but without this package.
+iterations, no register of D of an ``mma`` is an operand, and f16 results are not stored as bytes. ``testp`` and ``set``
+with a result of f32 have no guard predicate, since the driver compiles each to two instructions and guards only one.
+This module needs only numpy, so that it also runs on a machine with a GPU but without this package.
 """
 
 import random
@@ -44,7 +46,7 @@ def _rounded(opcode: str) -> str:
 #: Operand types and opcode of each instruction, as in `OPCODES`.
 _INSTRUCTIONS = [
     (types, _rounded(opcode)) for types, opcodes in OPCODES.items() for opcode in opcodes.split()
-    if types not in ("d dd", "h h") and "tf32" not in opcode and
+    if types not in ("d dd", "d ddd", "h h") and "tf32" not in opcode and "sync" not in opcode and
     not (opcode.startswith(("neg", "abs")) and opcode.split(".")[-1] in _FLOAT)
 ]  # fmt: skip
 _REDUCTIONS = ("add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32")
@@ -113,7 +115,8 @@ class _Kernel:
             divisor = {"16": "%t16", "32": "%t9", "64": "%t64"}[kind[1:]]
             self.write(f"or.b{kind[1:]} {divisor}, {operands[1]}, 1;")
             operands[1] = divisor
-        self.write(f"{opcode} %{result}, {', '.join(operands)};", guard=True)
+        is_guarded = not opcode.startswith("testp") and (result, opcode[:4]) != ("f", "set.")
+        self.write(f"{opcode} %{result}, {', '.join(operands)};", guard=is_guarded)
 
     def carry(self) -> None:
         """Write instructions that add or subtract two numbers of 96 bits."""
@@ -136,7 +139,15 @@ class _Kernel:
         if self.random.random() < 0.1:
             size = self.random.choice([4, 8, 16])
             to, start = (size * self.random.randrange(PRIVATE // size) for _ in range(2))
-            self.write(f"cp.async.ca.shared.global [%shared+{to}], [%global+{start}], {size};", "cp.async.wait_all;")
+            wait, label = self.random.randrange(3), self.labels
+            self.labels += 1
+            self.write(f"cp.async.ca.shared.global [%shared+{to}], [%global+{start}], {size};", (
+                "cp.async.wait_all;", "cp.async.mbarrier.arrive.noinc.shared.b64 [%mbar];",
+                "cp.async.mbarrier.arrive.shared.b64 [%mbar]; mbarrier.arrive.shared.b64 _, [%mbar];",
+            )[wait])  # fmt: skip
+            if wait:
+                self.write(f"WAIT{label}: mbarrier.try_wait.parity.shared.b64 %again, [%mbar], %phase;",
+                           f"@!%again bra WAIT{label};", "xor.b32 %phase, %phase, 1;")  # fmt: skip
             return
         space = self.random.choice(["shared", "local", "global"])
         letter, type_, count = self.random.choice([
@@ -202,6 +213,19 @@ class _Kernel:
         if self.random.random() < 0.5:
             self.write(f"bar.warp.sync {members};")
 
+    def switch(self) -> None:
+        """Write a branch with three targets, which an index in a register selects."""
+        label, cases = self.labels, range(3)
+        self.labels += 1
+        targets = ", ".join(f"CASE{label}_{case}" for case in cases)
+        self.write(f"TABLE{label}: .branchtargets {targets};", f"min.u32 %t5, %r, {cases[-1]};",
+                   f"brx.idx %t5, TABLE{label};")  # fmt: skip
+        for case in cases:
+            self.write(f"CASE{label}_{case}:")
+            self.inside(None)
+            self.write(f"bra END{label};")
+        self.write(f"END{label}:")
+
     def loop(self) -> None:
         """Write a loop with one to three iterations. In half of the loops, their number depends on the thread."""
         label, same = self.labels, self.random.random() < 0.5
@@ -233,6 +257,7 @@ class _Kernel:
             ("st.shared.v2.b32 [%words], {%r, %r};", f"ldmatrix.{matrix} {{{names}}}, [%rows];"),
             (f"stmatrix.{matrix} [%own_rows], {{{names}}};", "ld.shared.b32 %r, [%other];"),
             ("bar.red.popc.u32 %r, <0|1|15>, <|!>%p;", "bar.red.<and|or>.pred %p, 1, %p;"),
+            ("movmatrix.sync.aligned.m8n8.trans.b16 %r, %r;", "movmatrix.sync.aligned.m8n8.trans.b16 %r, %r;"),
         ])  # fmt: skip
         self.write(f"bar.warp.sync {_ALL}; bar.sync 0;", stored, "bar.sync 0;", loaded)
 
@@ -255,7 +280,7 @@ class _Kernel:
         choices: list[tuple[int, Callable[[], None], bool]] = [
             (40, self.arithmetic, True), (2, self.carry, True), (12, self.selection, True), (12, self.memory, True),
             (5, self.atomic, True), (10, self.exchange, self.members is not None),
-            (8, self.branch, deeper and self.members is not None), (5, self.loop, deeper),
+            (8, self.branch, deeper and self.members is not None), (5, self.loop, deeper), (2, self.switch, deeper),
             (4, self.barrier, self.depth == 0), (5, self.tensor_core, self.depth == 0),
         ]  # fmt: skip
         allowed = [(weight, write) for weight, write, valid in choices if valid]
@@ -298,9 +323,9 @@ def program(seed: int) -> str:
 {declared}
 .reg .pred %again, %c<{branches}>; .reg .b32 %yes<{branches}>, %no<{branches}>, %k<{branches}>;
 .reg .b32 %t<10>, %a32, %e<2>, %shared, %local, %word, %other, %words, %rows, %own_rows, %all, %thread, %number;
-.reg .b16 %t16; .reg .b64 %t64, %a64, %source, %target, %global, %counters;
+.reg .b32 %mbar, %phase; .reg .b16 %t16; .reg .b64 %t64, %a64, %source, %target, %global, %counters;
 .shared .align 16 .b8 private[{BLOCK * PRIVATE}]; .shared .align 16 .b8 words[2048];
-.shared .align 16 .b8 counters[{4 * BLOCK}];
+.shared .align 16 .b8 counters[{4 * BLOCK}]; .shared .align 8 .b64 mbars[{BLOCK}];
 .local .align 16 .b8 local[{PRIVATE}];
 mov.u32 {_ALL}, 0xffffffff; mov.u32 %thread, %tid.x;
 mov.u32 %t0, %ctaid.x; mad.lo.u32 %number, %t0, {BLOCK}, %thread;
@@ -308,6 +333,7 @@ ld.param.u64 %source, [p0]; mad.wide.u32 %source, %number, {SOURCE}, %source;
 ld.param.u64 %target, [p1]; mad.wide.u32 %target, %number, {TARGET}, %target;
 ld.param.u64 %global, [p2]; mad.wide.u32 %global, %number, {PRIVATE}, %global;
 ld.param.u64 %counters, [p3];
+mov.u32 %mbar, mbars; mad.lo.u32 %mbar, %thread, 8, %mbar; mbarrier.init.shared.b64 [%mbar], 1; mov.u32 %phase, 0;
 mov.u32 %local, local; mov.u32 %shared, private; mad.lo.u32 %shared, %thread, {PRIVATE}, %shared;
 mov.u32 %word, words; mad.lo.u32 %words, %thread, 8, %word; and.b32 %t0, %thread, 31; mad.lo.u32 %rows, %t0, 16, %word;
 shr.u32 %t0, %thread, 5; mad.lo.u32 %own_rows, %t0, 512, %rows;

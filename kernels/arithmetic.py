@@ -1,21 +1,22 @@
-"""Execute integer, logic, comparison and floating-point instructions of single threads.
+"""Execute integer, logic, move and floating-point instructions of single threads.
 
-Source: PTX ISA, "Integer Arithmetic Instructions", "Logic and Shift Instructions", "Comparison and Selection
+Source: PTX ISA, "Integer Arithmetic Instructions", "Logic and Shift Instructions", "Data Movement and Conversion
 Instructions" and "Floating Point Instructions".
 """
 
 import operator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import integers
-from .codes import flushed
 from .float_arithmetic import approximate_step, float_step
 from .machine import Builder, Machine, Mask, Step, not_modelled
 from .memory import GLOBAL_BASE, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, UNSIGNED
 from .operation import Function, operation, source_count
-from .program import Instruction, Vector, pair_of, size_of
+from .program import Instruction, Vector, size_of
+from .values import numpy_type
 
 __all__ = ["ARITHMETIC"]
 
@@ -56,6 +57,8 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
         return _with_carry(machine, ins, type_)
     if name in ("mul", "mad"):
         return _product(machine, ins, type_)
+    if name in ("mul24", "mad24"):
+        return _short_product(machine, ins, type_)
     if name == "bfind":
         if type_ not in _WORDS:
             raise not_modelled(ins)
@@ -116,26 +119,60 @@ def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
     return operation(machine, ins, product, [type_, type_], result)
 
 
+def _short_product(machine: Machine, ins: Instruction, type_: str) -> Step:
+    """Execute ``mul24`` and ``mad24``, which multiply the low 24 bits of their operands to a product of 48 bits."""
+    if type_ not in ("u32", "s32") or ins.words[1:-1] not in (["lo"], ["hi"]):
+        raise not_modelled(ins)
+    shift, places = np.dtype(numpy_type(type_)).type(8), 16 if "hi" in ins.words else 0
+
+    def product(a: NDArray, b: NDArray) -> NDArray:
+        whole = integers.wide_product(a << shift >> shift, b << shift >> shift)
+        return (whole >> whole.dtype.type(places)).astype(a.dtype)
+
+    function: Function = product if ins.words[0] == "mul24" else lambda a, b, c: product(a, b) + c
+    return operation(machine, ins, function, [type_] * source_count(ins), type_)
+
+
 #: For each opcode: the function that computes results, and the type of each source operand as a letter. Letter t is
-#: the type in the opcode; b, u and p are b32, u32 and pred.
+#: the type in the opcode; u and p are u32 and pred.
 _FORMS: dict[str, tuple[Function, str]] = {
     "shl": (integers.shift_left, "tu"), "shr": (integers.shift_right, "tu"), "lop3": (integers.lookup, "tttu"),
-    "prmt": (integers.permuted, "bbu"), "bfe": (integers.extracted, "tuu"), "bfi": (integers.inserted, "ttuu"),
-    "selp": (integers.selected, "ttp"), "copysign": (lambda a, b: np.copysign(b, a), "tt"),
+    "bfe": (integers.extracted, "tuu"), "bfi": (integers.inserted, "ttuu"), "selp": (integers.selected, "ttp"),
+    "copysign": (lambda a, b: np.copysign(b, a), "tt"),
 }  # fmt: skip
 
 
 def _mixed(machine: Machine, ins: Instruction) -> Step:
-    """Execute shifts, bit-field instructions, byte permutations, logic by a table (``lop3``) and selections."""
+    """Execute shifts, bit-field instructions, logic by a table (``lop3``) and selections."""
     words = ins.words
-    types = {"t": words[-1], "b": "b32", "u": "u32", "p": "pred"}
-    if words[0] == "prmt" and len(words) > 2:
-        raise not_modelled(ins, "byte permutations with a mode are not supported")
+    types = {"t": words[-1], "u": "u32", "p": "pred"}
     if words[0] == "copysign" and words[1:] not in (["f32"], ["f64"]):
         raise not_modelled(ins)
     shift = words[0] == "shf"
-    function, letters = (integers.funnel("l" in words, "clamp" in words), "bbu") if shift else _FORMS[words[0]]
+    function, letters = (integers.funnel("l" in words, "clamp" in words), "uuu") if shift else _FORMS[words[0]]
     return operation(machine, ins, function, [types[letter] for letter in letters], "b32" if shift else words[-1])
+
+
+def _permute(machine: Machine, ins: Instruction) -> Step:
+    """Execute ``prmt``. With a mode, the two low bits of the last operand choose one of four lists of selectors."""
+    _, type_, *modes = ins.words
+    if type_ != "b32" or (modes and (len(modes) > 1 or modes[0] not in integers.PERMUTATIONS)):
+        raise not_modelled(ins)
+    lists = integers.PERMUTATIONS[modes[0]] if modes else None
+
+    def permute(a: NDArray, b: NDArray, select: NDArray) -> NDArray:
+        return integers.permuted(a, b, select if lists is None else lists[select & np.uint32(3)])
+
+    return operation(machine, ins, permute, ["b32", "b32", "u32"], "b32")
+
+
+def _bit_field(machine: Machine, ins: Instruction) -> Step:
+    """Execute ``bmsk`` and ``szext``, whose operands above 32 are clamped or wrap."""
+    name, mode, type_ = ins.words
+    function, first = (integers.bit_mask, "u32") if name == "bmsk" else (integers.extended, type_)
+    if mode not in ("clamp", "wrap") or type_ not in (("b32",) if name == "bmsk" else ("u32", "s32")):
+        raise not_modelled(ins)
+    return operation(machine, ins, partial(function, clamp=mode == "clamp"), [first, "u32"], type_)
 
 
 def _dot_product(machine: Machine, ins: Instruction) -> Step:
@@ -144,9 +181,6 @@ def _dot_product(machine: Machine, ins: Instruction) -> Step:
     high = None if words[0] == "dp4a" else "hi" in words
     total = "s32" if "s32" in (a_type, b_type) else "u32"
     return operation(machine, ins, integers.dot_product(a_type, b_type, high), ["b32", "b32", total], total)
-
-
-# Move and comparison instructions
 
 
 def _move(machine: Machine, ins: Instruction) -> Step:
@@ -177,54 +211,6 @@ def _move(machine: Machine, ins: Instruction) -> Step:
     return operation(machine, ins, lambda a: a, [type_], type_)
 
 
-_COMPARISONS: dict[str, Function] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
-}  # fmt: skip
-
-
-def _comparison(word: str) -> Function:
-    """Return the function of a comparison operator. An operator with suffix u (unordered) is also true for a NaN."""
-    if word in _COMPARISONS:
-        compare = _COMPARISONS[word]
-        if word == "ne":
-            return lambda a, b: (a != b) & (a == a) & (b == b)
-        return compare
-    if word in ("num", "nan"):
-        return lambda a, b: ((a == a) & (b == b)) == (word == "num")
-    compare = _COMPARISONS[word.removesuffix("u")]
-    return lambda a, b: compare(a, b) | (a != a) | (b != b)
-
-
-#: Types that ``setp`` compares: types that allow ``.ftz`` (subnormal numbers are flushed to zero), and other types.
-_COMPARED, _COMPARED_BITS = ("f16", "f32"), ("f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)))
-
-
-def _compare(machine: Machine, ins: Instruction) -> Step:
-    _, comparison, *combination, type_ = [word for word in ins.words if word != "ftz"]
-    ftz = "ftz" in ins.words
-    if combination not in ([], ["and"], ["or"], ["xor"]) or type_ not in (*_COMPARED, *(() if ftz else _COMPARED_BITS)):
-        raise not_modelled(ins)
-    compare = _comparison(comparison)
-    combine = integers.COMBINATIONS[combination[0]] if combination else None
-    destination, first, second, *third = ins.operands
-    read_a, read_b = machine.reader(first, type_), machine.reader(second, type_)
-    read_c = machine.reader(third[0], "pred") if combine else None
-    pair = pair_of(destination)
-    write, write_other = machine.writer(pair.first, "pred"), machine.writer(pair.second, "pred")
-
-    def step(mask: Mask) -> None:
-        result = compare(flushed(read_a()), flushed(read_b())) if ftz else compare(read_a(), read_b())
-        other = ~result
-        if combine and read_c:
-            third_value = read_c()
-            result, other = combine(result, third_value), combine(other, third_value)
-        write(mask, result)
-        write_other(mask, other)
-
-    return step
-
-
 def _to_generic(machine: Machine, ins: Instruction) -> Step:
     """Execute ``cvta``: convert addresses of a state space to generic addresses, or in the other direction."""
     words = ins.words
@@ -251,13 +237,14 @@ def _in_space(machine: Machine, ins: Instruction) -> Step:
 
 
 ARITHMETIC: dict[str, Builder] = {
-    **dict.fromkeys((*_INTEGER, *_CARRIED, "mul", "mad", "bfind"), _integer),
+    **dict.fromkeys((*_INTEGER, *_CARRIED, "mul", "mad", "mul24", "mad24", "bfind"), _integer),
     **dict.fromkeys(("dp2a", "dp4a"), _dot_product),
     **dict.fromkeys((*_FORMS, "shf"), _mixed),
+    **dict.fromkeys(("bmsk", "szext"), _bit_field),
+    "prmt": _permute,
     **dict.fromkeys(("fma", "sqrt", "rcp"), float_step),
     **dict.fromkeys(("ex2", "lg2", "rsqrt", "sin", "cos", "tanh"), approximate_step),
     "mov": _move,
-    "setp": _compare,
     "cvta": _to_generic,
     "isspacep": _in_space,
 }

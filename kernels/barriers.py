@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .machine import Machine, Mask, Step, not_modelled
 from .program import Address, Instruction, Operand, Sink
 
-__all__ = ["Barriers", "barrier_step", "barriers", "wait_step"]
+__all__ = ["Barriers", "barrier_step", "barriers", "mbarrier_reader", "wait_step"]
 
 _BYTES = 8
 #: Function that executes a barrier instruction for a mask of threads, and returns a mask of those that may continue.
@@ -98,7 +98,7 @@ def barriers(machine: Machine) -> Barriers:
     return machine.unit("mbarrier", Barriers)
 
 
-def _object(machine: Machine, ins: Instruction, operand: Operand) -> Callable[[Mask], NDArray[np.int64]]:
+def mbarrier_reader(machine: Machine, ins: Instruction, operand: Operand) -> Callable[[Mask], NDArray[np.int64]]:
     """Return a function that takes a mask and returns the index of the ``mbarrier`` that each of its threads uses."""
     places = machine.places(operand, "shared" if "shared" in ins.opcode else "generic", ins, _BYTES)
 
@@ -116,7 +116,7 @@ def barrier_step(machine: Machine, ins: Instruction) -> Step:
     words, state = ins.words, barriers(machine)
     kind = words[1]
     place = next(i for i, operand in enumerate(ins.operands) if isinstance(operand, Address))
-    objects = _object(machine, ins, ins.operands[place])
+    objects = mbarrier_reader(machine, ins, ins.operands[place])
     rest = ins.operands[place + 1 :]
     read = machine.reader(rest[0], "u32") if rest else None
     before = ins.operands[:place]
@@ -162,7 +162,7 @@ def wait_step(machine: Machine, ins: Instruction) -> tuple[WaitStep, Step]:
     """
     state = barriers(machine)
     destination, address, phase = ins.operands[:3]
-    objects, write = _object(machine, ins, address), machine.writer(destination, "pred")
+    objects, write = mbarrier_reader(machine, ins, address), machine.writer(destination, "pred")
     read = machine.reader(phase, "u32" if "parity" in ins.words else "u64")
     yes, no = np.ones(1, np.bool_), np.zeros(1, np.bool_)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..isa.memory import SWIZZLES
 from .access import space_of
 from .barriers import barriers
+from .codes import Rounding, encoded
 from .copies import ThreadGroups, copy_step, group_step
 from .integers import COMBINATIONS
 from .machine import WARP, Machine, Mask, Step, not_modelled
@@ -42,12 +43,14 @@ class Box:
     """Bytes in global memory that one bulk copy moves: a box of a tensor, or consecutive bytes."""
 
     octets: int  #: number of bytes that the copy moves
-    element: str  #: PTX type of the elements, used by reductions
+    element: str  #: PTX type of the elements, used by reductions; tf32 elements are reduced as f32
     piece: int  #: bytes per piece of the box; each piece is contiguous in global memory
     offsets: NDArray[np.int64]  #: offset in bytes of each piece in global memory
     inside: NDArray[np.bool_]  #: whether each piece of the box lies inside the tensor
     swizzle: str = "none"  #: swizzle mode of the bytes in shared memory
     fill: int = 0  #: 16-bit word that fills the parts of the box outside the tensor
+    is_rounded: bool = False  #: whether loads round f32 words to tf32
+    flushes: bool = False  #: whether additions flush subnormal f32 operands and results to zero
 
     @classmethod
     def from_map(cls, tile: MapRecord, corner: list[int]) -> "Box":
@@ -55,7 +58,9 @@ class Box:
         piece, offsets, inside = tile.pieces(corner)
         fill = 0x7FF7 if tile.fill == "nan" else 0  # NaN fill, measured on an H200 with f16, bf16, f32 and f64
         offsets = offsets + (tile.address - GLOBAL_BASE)
-        return cls(tile.box_bytes, tile.element, piece, offsets, inside, tile.swizzle, fill)
+        is_rounded, element = tile.element.startswith("tf32"), tile.element.removeprefix("t").removesuffix(".ftz")
+        flushes = tile.element.endswith(".ftz")
+        return cls(tile.box_bytes, element, piece, offsets, inside, tile.swizzle, fill, is_rounded, flushes)
 
     def has_reduction(self, operation: str) -> bool:
         """Return whether PTX can reduce elements by `operation`. Integers also count as bits, ``u32`` as ``b32``."""
@@ -68,12 +73,19 @@ class Box:
         return starts.reshape(-1)[:: max(_WORD // self.piece, 1)]
 
     def read(self, memory: GlobalMemory) -> NDArray[np.uint8]:
-        """Return the bytes of the box. Bytes outside the tensor have the fill value."""
+        """Return the bytes of the box. Bytes outside the tensor have the fill value.
+
+        Words of a tensor of tf32 are rounded to nearest even; a NaN becomes 0x7fffe000. Measured on an H200.
+        """
         pieces, places = memory.views[self.piece], self.offsets // self.piece
-        if self.inside.all():
-            return pieces.take(places).view(np.uint8)
+        is_whole = bool(self.inside.all())
+        values = pieces.take(places if is_whole else places[self.inside])
+        if self.is_rounded:
+            values = encoded(values.view(np.float32).astype(np.float64), "tf32", Rounding("rn")).view(pieces.dtype)
+        if is_whole:
+            return values.view(np.uint8)
         data = np.full(self.octets // 2, self.fill, np.uint16).view(np.uint8)
-        data.view(pieces.dtype)[self.inside] = pieces.take(places[self.inside])
+        data.view(pieces.dtype)[self.inside] = values
         return data
 
     def write(self, memory: GlobalMemory, data: NDArray, operation: str | None) -> None:
@@ -82,7 +94,7 @@ class Box:
         new = data.view(pieces.dtype)[self.inside]
         if operation:
             dtype = numpy_type(memory_type(self.element))
-            combine = reduction(operation, self.element)
+            combine = reduction(operation, self.element, flush=self.flushes)
             new = combine(pieces.take(places).view(dtype), new.view(dtype)).view(pieces.dtype)
         pieces[places] = new
 

@@ -1,9 +1,9 @@
 """Convergence of threads: each thread waits at an instruction ``.sync`` for the threads that must execute it together.
 
 Source: PTX ISA, ``shfl.sync``, ``vote.sync``, ``redux.sync``, ``elect.sync`` and ``bar.warp.sync``: a thread waits
-until all threads of the member mask that have not exited execute the same instruction. At an instruction
-``.sync.aligned`` without a member mask, a thread waits for all threads of its warp; at ``wgmma``, this model waits for
-all threads of the warpgroup.
+until all threads of the member mask that have not exited execute the same instruction, or a ``bar.warp.sync`` with the
+same member mask. At an instruction ``.sync.aligned`` without a member mask, a thread waits for all threads of its warp;
+at ``wgmma``, this model waits for all threads of the warpgroup.
 """
 
 from dataclasses import dataclass
@@ -85,12 +85,16 @@ class Convergence:
         arrived = (threads | here) & ~passing
         guard = self.machine.every(meeting.guard()) if meeting.guard else np.ones(1, np.bool_)
         executing = arrived & (guard | here)
-        missing = (self.alive & ~arrived).reshape(-1, size)
+        missing = (self.alive & ~arrived).reshape(-1, 1, size)  # for each thread of a group, or for the whole group
         if meeting.members:
             np.copyto(self._masks, self.machine.every(meeting.members()), where=executing & ~here)
-            complete = self._masks & (missing * LANE_BITS).sum(1, dtype=np.uint32).repeat(size) == 0
+            masks = self._masks.reshape(-1, size)
+            if meeting.is_barrier:
+                same = executing.reshape(-1, 1, size) & (masks[:, :, None] == masks[:, None])
+                missing = self.alive.reshape(-1, 1, size) & ~same
+            complete = (masks & (missing * LANE_BITS).sum(2, dtype=np.uint32) == 0).reshape(-1)
         else:
-            complete = ~missing.any(1).repeat(size)
+            complete = ~missing.any((1, 2)).repeat(size)
         stuck, released = executing & ~complete, here & complete
         self.waiting = self.waiting & ~released | stuck
         go = not (stuck & threads).any() and (meeting.is_barrier or not released.any())

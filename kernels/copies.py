@@ -7,10 +7,12 @@ thread waits for its group, or at the end of the kernel: a missing wait therefor
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .barriers import barriers, mbarrier_reader
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .program import Address, Immediate, Instruction, Negated, Operand, Register
 
@@ -24,7 +26,7 @@ _KNOWN = {
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class _Pending:
     """An asynchronous copy, issued by several threads, that has not completed."""
 
@@ -47,9 +49,16 @@ class ThreadGroups:
         self.pending: deque[_Pending] = deque()
         machine.at_exit.append(lambda: self.wait(None, 0, closed=False))
 
-    def add(self, mask: Mask, execute: Callable[[Mask], None], registers: frozenset[int] = frozenset()) -> None:
-        """Add asynchronous work of the threads in a mask to the open groups of these threads."""
+    def add(self, mask: Mask, execute: Callable[[Mask], None], registers: frozenset[int] = frozenset()) -> _Pending:
+        """Add asynchronous work of the threads in a mask to the open groups of these threads, and return the work."""
         self.pending.append(_Pending(execute, None if mask is None else mask.copy(), self.open, registers))
+        return self.pending[-1]
+
+    def complete(self, work: _Pending) -> None:
+        """Complete asynchronous work, and all work before it, if the work is still pending."""
+        while work in self.pending:
+            first = self.pending.popleft()
+            self.execute([(first.execute, first.mask)])
 
     def uses(self, registers: frozenset[int], mask: Mask) -> bool:
         """Return whether pending asynchronous work reads or writes registers of the threads in a mask."""
@@ -109,6 +118,8 @@ def copy_step(machine: Machine, ins: Instruction) -> Step:
     groups = machine.unit("cp.async", ThreadGroups)
     if commit_or_wait := group_step(ins, groups):
         return commit_or_wait
+    if ins.words[2] == "mbarrier":
+        return _arrival(machine, ins, groups)
     if unknown := [word for word in ins.words if word not in _KNOWN]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     destination, source, size, *rest = ins.operands
@@ -151,6 +162,31 @@ def copy_step(machine: Machine, ins: Instruction) -> Step:
             machine.checker.overwrite(ins, machine.active(mask), written, octets)
             machine.checker.begins(ins, written, octets, "write")
         groups.add(mask, execute)
+
+    return step
+
+
+def _arrival(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
+    """Execute ``cp.async.mbarrier.arrive``: a thread arrives at an ``mbarrier`` after its earlier copies."""
+    if {*ins.words[3:]} - {"arrive", "noinc", "shared", "shared::cta", "b64"}:
+        raise not_modelled(ins)
+    state, objects = barriers(machine), mbarrier_reader(machine, ins, ins.operands[0])
+
+    def step(mask: Mask) -> None:
+        at = np.zeros(machine.count, np.int64)
+        at[machine.active(mask)] = places = objects(mask)
+        state.require(places, ins)
+        if "noinc" not in ins.words:  # the phase expects one more arrival for each of these arrivals
+            np.add.at(state.pending, places, 1)
+
+        def execute(chosen: Mask) -> None:
+            exceeds = state.exceeds(at[machine.active(chosen)], 1)
+            for threads in map(machine.active, machine.warps(chosen) if exceeds else [chosen]):
+                if machine.checker:
+                    machine.checker.arrive([("mbarrier", place) for place in at[threads].tolist()], threads)
+                state.arrive(at[threads], 1, ins)
+
+        machine.queue.append(partial(groups.complete, groups.add(mask, execute)))
 
     return step
 

@@ -100,9 +100,9 @@ class CtaBarriers:
         if numbers.size > 1 or counts.size > 1 or counts[0] not in (0, self.machine.threads) or numbers[0] >= _NUMBERS:
             return None
         threads = mask.reshape(self.machine.ctas, -1)
-        ctas = np.flatnonzero(threads[:, 0])
-        partial = threads.sum() != len(ctas) * self.machine.threads
-        return None if partial or self.arrived[ctas, numbers[0]].any() else ctas
+        some, every = threads.any(1), threads.all(1)
+        ctas = np.flatnonzero(every)
+        return None if (some != every).any() or self.arrived[ctas, numbers[0]].any() else ctas
 
     def _settle(self, cta: int, number: int) -> int | None:
         """Release the threads of a complete barrier. Return the number of arrivals if too many threads arrived."""

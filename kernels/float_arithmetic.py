@@ -4,6 +4,7 @@ Source: PTX ISA, "Floating Point Instructions" and "Half Precision Floating Poin
 """
 
 import operator
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,11 +101,11 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
         return _halves(machine, ins, name, type_)
     if name in ("div", "sqrt", "rcp") and "rn" not in qualifiers:
         raise not_modelled(ins, "results are exact only with the qualifier '.rn'")
-    if (name, type_) == ("fma", "f64"):
-        raise not_modelled(ins)
     compute = _minimum(name == "min", "NaN" in qualifiers) if name in ("min", "max") else _FUNCTIONS[name]
     if mode:
         compute = _directed(name, mode)
+    elif (name, type_) == ("fma", "f64"):
+        compute = _fused_doubles
     function = _keeping_nan(name, compute) if type_ == "f64" else canonical_function(compute, ftz="ftz" in qualifiers)
     inner = (lambda *values: clamped(function(*values))) if "sat" in qualifiers else function
     return operation(machine, ins, inner, [type_] * source_count(ins), type_)
@@ -127,10 +128,26 @@ def _directed(name: str, mode: str) -> Function:
     return compute
 
 
+def _fused_doubles(a: NDArray, b: NDArray, c: NDArray) -> NDArray[np.float64]:
+    """Return a b + c of f64 values, rounded once: a fraction of integers gives each finite result."""
+    a, b, c = np.broadcast_arrays(a, b, c)
+    factors = np.isfinite(a) & np.isfinite(b)
+    result = np.where(factors, c, a * b + c)  # an infinite or NaN c is the result if the factors are finite
+    for place in np.flatnonzero(factors & np.isfinite(c)):
+        exact = Fraction(float(a[place])) * Fraction(float(b[place])) + Fraction(float(c[place]))
+        try:  # If the exact sum is zero, so is the sum in f64, which has the right sign.
+            result[place] = float(exact) if exact else a[place] * b[place] + c[place]
+        except OverflowError:
+            result[place] = np.inf if exact > 0 else -np.inf
+    return result
+
+
 def _keeping_nan(name: str, compute: Function) -> Function:
     """Wrap an f64 operation so that its NaN results have the same bits as on an H200."""
     if name == "div":
         return lambda a, b: first_nan(compute(a, b), *np.broadcast_arrays(a, b))
+    if name == "fma":
+        return lambda a, b, c: first_nan(compute(a, b, c), *np.broadcast_arrays(b, c, a))
     return lambda *values: first_nan(compute(*values), *np.broadcast_arrays(*values)[::-1])
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["COMBINATIONS", "divided", "dot_product", "extracted", "funnel", "high_product", "highest_bit", "inserted",
-           "leading_zeros", "lookup", "permuted", "remainder", "reversed_bits", "selected", "shift_left", "shift_right",
-           "sum_and_carry", "wide_product"]  # fmt: skip
+__all__ = ["COMBINATIONS", "PERMUTATIONS", "bit_mask", "divided", "dot_product", "extended", "extracted", "funnel",
+           "high_product", "highest_bit", "inserted", "leading_zeros", "lookup", "permuted", "remainder",
+           "reversed_bits", "selected", "shift_left", "shift_right", "sum_and_carry", "wide_product"]  # fmt: skip
 
 Function = Callable[..., NDArray]
 #: Functions that combine two values: for integer instructions, reductions, and ``setp`` with a Boolean operation.
@@ -113,6 +113,17 @@ def lookup(a: NDArray, b: NDArray, c: NDArray, table: NDArray) -> NDArray:
     return result
 
 
+#: Key: mode of ``prmt``. Value: selectors of the four bytes, as the nibbles of a word, for each value of the two low
+#: bits of operand c.
+PERMUTATIONS: dict[str, NDArray[np.uint32]] = {
+    mode: np.array([int(word, 16) for word in words.split()], np.uint32)
+    for mode, words in {
+        "f4e": "3210 4321 5432 6543", "b4e": "5670 6701 7012 0123", "rc8": "0000 1111 2222 3333",
+        "ecl": "3210 3211 3222 3333", "ecr": "0000 1110 2210 3210", "rc16": "1010 3232 1010 3232",
+    }.items()
+}  # fmt: skip
+
+
 def permuted(a: NDArray, b: NDArray, select: NDArray) -> NDArray[np.uint32]:
     """Select four bytes of the pair {b, a}. If bit 3 of a selector is set, the byte becomes copies of its sign bit."""
     a, b, select = np.broadcast_arrays(a, b, select)
@@ -143,6 +154,18 @@ def inserted(field: NDArray, into: NDArray, start: NDArray, length: NDArray) -> 
     start, length = ((x & np.uint32(255)).astype(np.uint64) for x in (start, length))
     mask = (one << length) - one << start
     return (into.astype(np.uint64) & ~mask | field.astype(np.uint64) << start & mask).astype(into.dtype)
+
+
+def bit_mask(start: NDArray, length: NDArray, *, clamp: bool) -> NDArray[np.uint32]:
+    """Return words with `length` ones from bit `start` upward (``bmsk``). Operands above 32 become 32, or wrap."""
+    start, length = ((np.minimum(x, 32) if clamp else x & np.uint32(31)).astype(np.uint64) for x in (start, length))
+    return ((np.uint64(1) << length) - np.uint64(1) << start).astype(np.uint32)
+
+
+def extended(a: NDArray, length: NDArray[np.uint32], *, clamp: bool) -> NDArray:
+    """Return the low `length` bits of 32-bit values, sign- or zero-extended by type (``szext``)."""
+    length = np.minimum(length, 32) if clamp else length & np.uint32(31)
+    return extracted(a, np.zeros(1, np.uint32), length)
 
 
 def selected(a: NDArray, b: NDArray, predicate: NDArray) -> NDArray:

@@ -52,7 +52,8 @@ class TensorMap:
     shape: tuple[int, ...] | None = None
     #: Distance in bytes between neighbouring elements along each axis. The default is the array's strides.
     strides: tuple[int, ...] | None = None
-    #: PTX type of the elements, which reductions of tiles use. The default is the type of the array's elements.
+    #: PTX type of the elements, which reductions of tiles use. The default is the type of the array's elements. Loads
+    #: of elements of ``tf32`` are rounded.
     element: str | None = None
 
 
@@ -319,7 +320,7 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
     for name, sides in (("box", tile.box), ("shape", shape), ("strides", strides)):
         if not isinstance(sides, tuple | list) or not sides or not all(isinstance(s, int | np.integer) for s in sides):
             raise KernelError(f"the {name} of a tensor map must be a tuple of integers, not {sides!r}")
-    if tile.element is not None and size_of(tile.element) != array.itemsize:
+    if tile.element is not None and size_of(tile.element.removesuffix(".ftz")) != array.itemsize:
         raise KernelError(f"a tensor map with elements of {tile.element} does not fit an array of {array.dtype}")
     if tile.interleave != "none":
         raise KernelError(f"interleave {tile.interleave!r} of a tensor map is not modelled")

@@ -13,7 +13,7 @@ Function = Callable[..., NDArray]
 
 _UNARY = {"abs", "bfind", "brev", "clz", "cnot", "cos", "ex2", "lg2", "neg", "not", "popc", "rcp", "rsqrt", "sin",
           "sqrt", "tanh"}  # fmt: skip
-_TERNARY = {"fma", "mad", "sad"}
+_TERNARY = {"fma", "mad", "mad24", "sad"}
 
 
 def source_count(ins: Instruction) -> int:

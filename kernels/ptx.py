@@ -258,6 +258,8 @@ class _Body:
         self.names: list[dict[str, Register]] = [{}]
         self.labels: list[dict[str, str]] = [{}]
         self.branches: list[tuple[int, list[dict[str, str]]]] = []
+        #: Labels that ``.branchtargets`` lists, by the unique name of the label before the directive.
+        self.targets: dict[str, list[str]] = {}
 
     def declare(self, space: str, text: str) -> None:
         """Allocate a declared variable after earlier variables of its state space. A dynamic variable has size 0."""
@@ -354,6 +356,8 @@ class _Body:
             if not declared or declared["name"] in {parameter.name for parameter in self.kernel.parameters}:
                 raise KernelError(f"'{statement[:60]}' is not a declaration of a new name")
             self.kernel.call_parameters.add(declared["name"])
+        elif word == "branchtargets" and self.labels[-1]:
+            self.targets[[*self.labels[-1].values()][-1]] = split(statement.removeprefix(".branchtargets"))
         elif word in ("shared", "local"):
             self.declare(word, statement)
             _check_size(word, self.ends[word])
@@ -378,7 +382,7 @@ class _Body:
             self.kernel.call_results.update(re.findall(r"[%$\w]+", result))
             arguments = [part for part in arguments if not part.startswith("(")]
         operands = tuple(parse_operand(part, self.find) for part in arguments)
-        if name.split(".")[0] == "bra":
+        if name.split(".")[0] in ("bra", "brx"):
             self.branches.append((len(self.kernel.instructions), list(self.labels)))
         self.kernel.instructions.append(Instruction(name, operands, guard, line))
 
@@ -386,9 +390,22 @@ class _Body:
         """Replace the labels in branches by unique names. A label may follow the branch in the text."""
         for place, scopes in self.branches:
             branch = self.kernel.instructions[place]
-            (target,) = branch.operands if len(branch.operands) == 1 else (None,)
-            name = target.name if isinstance(target, Symbol) else None
-            unique = next((labels[name] for labels in reversed(scopes) if name in labels), None) if name else None
-            if unique is None:
-                raise KernelError(f"line {branch.line}: there is no label '{name or target}'")
-            self.kernel.instructions[place] = Instruction(branch.opcode, (Symbol(unique),), branch.guard, branch.line)
+            *index, label = branch.operands or (None,)
+            if len(index) != (branch.words[0] == "brx"):
+                raise KernelError(f"line {branch.line}: a branch has one label, and 'brx' also an index")
+            names = [self._label(label, scopes, branch.line)]
+            if index:
+                targets = self.targets.get(names[0], ())
+                names = [self._label(Symbol(target), scopes, branch.line) for target in targets]
+            if not names:
+                raise KernelError(f"line {branch.line}: the label is not that of a list '.branchtargets'")
+            operands = (*index, *map(Symbol, names))
+            self.kernel.instructions[place] = Instruction(branch.opcode, operands, branch.guard, branch.line)
+
+    def _label(self, operand: Operand | None, scopes: list[dict[str, str]], line: int) -> str:
+        """Return the unique name of a label in the innermost scope that declares the label."""
+        name = operand.name if isinstance(operand, Symbol) else None
+        unique = next((labels[name] for labels in reversed(scopes) if name in labels), None) if name else None
+        if unique is None:
+            raise KernelError(f"line {line}: there is no label '{name or operand}'")
+        return unique

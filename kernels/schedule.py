@@ -15,6 +15,7 @@ from .access import ACCESS
 from .arithmetic import ARITHMETIC
 from .barriers import WaitStep, barrier_step, barriers, wait_step
 from .bulk_copies import any_copy_step, map_step
+from .comparison import COMPARISON
 from .convergence import Convergence
 from .conversion import conversion_step
 from .cta_barriers import CtaBarriers
@@ -28,9 +29,10 @@ from .wgmma import waiting_for_wgmma, wgmma_registers, wgmma_step
 __all__ = ["Program"]
 
 _BUILDERS: dict[str, Builder] = {
-    **ARITHMETIC, **ACCESS, **WARPS, "cvt": conversion_step, "cp": any_copy_step, "tensormap": map_step,
+    **ARITHMETIC, **COMPARISON, **ACCESS, **WARPS, "cvt": conversion_step, "cp": any_copy_step, "tensormap": map_step,
     "mbarrier": barrier_step, "mma": mma_step, "wgmma": wgmma_step, "tcgen05": tcgen05_step,
 }  # fmt: skip
+_BRANCHES, _CONTROL = ("bra", "brx"), ("bra", "brx", "ret", "exit")
 #: Number of rounds (runs of the threads at one program counter) after which the threads that have waited longest run
 #: first, and asynchronous work is executed, so that spinning threads cannot block other threads.
 _FAIR_ROUNDS = 1024
@@ -82,6 +84,8 @@ class Program:
         #: By instruction index: functions that write false as the result of ``mbarrier.try_wait`` or ``test_wait``.
         self.failures: dict[int, Step] = {}
         self.guards: dict[int, Reader] = {}
+        #: By instruction index: functions that read the index with which ``brx`` selects a label.
+        self.indices: dict[int, Reader] = {}
         self.asynchronous = wgmma_registers(machine)
         #: Key: index of the first instruction of a basic block (no branch, wait or inner label). Value: functions that
         #: execute it. The second dictionary is for whole warps or warpgroups. All other sets of threads use the
@@ -104,9 +108,11 @@ class Program:
 
     def _bind(self, place: int, ins: Instruction) -> None:
         machine, words = self.machine, ins.words
-        if words[0] in ("bra", "ret", "exit") or words[:2] in (["mbarrier", "try_wait"], ["mbarrier", "test_wait"]):
+        if words[0] in _CONTROL or words[:2] in (["mbarrier", "try_wait"], ["mbarrier", "test_wait"]):
             if ins.guard:
                 self.guards[place] = machine.reader(ins.guard, "pred")
+            if words[0] == "brx":
+                self.indices[place] = machine.reader(ins.operands[0], "u32")
             if words[0] == "mbarrier":
                 self.waits[place], self.failures[place] = wait_step(machine, ins)
         elif words[0] in ("bar", "barrier") and "warp" not in words:
@@ -243,7 +249,7 @@ class Program:
                     following = self._control(place, threads, everyone=everyone)
                     if following is None:
                         break
-                    parted, place = not everyone and names[place] == "bra", following
+                    parted, place = not everyone and names[place] in _BRANCHES, following
                 if parted or (not everyone and place in self.joins):
                     counters[threads] = place
                     break
@@ -258,6 +264,8 @@ class Program:
         """Execute a branch, wait or exit. Return the next program counter if all threads continue there, or None."""
         if place in self.waits:
             return place + 1 if self._wait(place, threads, everyone=everyone) else None
+        if place in self.indices:
+            return self._indexed_branch(place, threads)
         if place < len(self.names) and self.names[place] == "bra":
             return self._branch(place, threads)
         leaving = self._guard(place, threads)
@@ -279,6 +287,18 @@ class Program:
         self.counters[threads] = place + 1
         self.counters[taken] = there
         return None
+
+    def _indexed_branch(self, place: int, threads: NDArray[np.bool_]) -> int | None:
+        """Return the next program counter after ``brx``, or None if threads diverge."""
+        ins, labels = self.code[place], self.machine.kernel.labels
+        targets = np.array([labels[label.name] for label in ins.operands[1:] if isinstance(label, Symbol)])
+        index, taken = self.machine.every(self.indices[place]()), self._guard(place, threads)
+        if (beyond := taken & (index >= len(targets))).any():
+            raise self.machine.fault(ins, f"the index is not below {len(targets)}", int(beyond.argmax()))
+        self.counters[threads] = place + 1
+        self.counters[taken] = targets[index[taken]]
+        following = np.unique(self.counters[threads]).tolist()
+        return following[0] if len(following) == 1 else None
 
     def _guard(self, place: int, threads: NDArray[np.bool_]) -> NDArray[np.bool_]:
         read = self.guards.get(place)

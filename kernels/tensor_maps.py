@@ -29,14 +29,14 @@ _LAYOUT = np.dtype([
 FIELDS: dict[str, tuple[int, int, int]] = {
     name: (field[1], field[0].base.itemsize, prod(field[0].shape)) for name, field in (_LAYOUT.fields or {}).items()
 }
-#: PTX element type for each code in a tensor map. Copies of types that round or flush numbers (codes 8, 11 and 12: f32
-#: and tf32 with flushing, tf32) are not modelled.
-_ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 9: "f64", 10: "bf16"}
+#: PTX element type for each code in a tensor map.
+_ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32.ftz", 9: "f64",
+             10: "bf16", 11: "tf32", 12: "tf32.ftz"}  # fmt: skip
 _CODES = {name: code for code, name in _ELEMENTS.items()}
 #: Swizzle modes, and fill values. The index of each in its tuple is its code in a tensor map.
 SWIZZLES = ("none", "32B", "64B", "128B")
 FILLS = ("zeros", "nan")
-_FLOATS = ("f16", "bf16", "f32", "f64")
+_FLOATS = ("f16", "bf16", "f32", "f32.ftz", "tf32", "tf32.ftz", "f64")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class MapRecord:
     strides: tuple[int, ...]
     #: Size of the box in elements along each axis.
     box: tuple[int, ...]
-    #: PTX element type: ``u8`` to ``u64``, ``s32``, ``s64``, ``f16``, ``bf16``, ``f32`` or ``f64``.
+    #: PTX element type: ``u8`` to ``u64``, ``s32``, ``s64``, ``f16``, ``bf16``, ``f32``, ``f64``, ``f32.ftz``, ``tf32``
+    #: or ``tf32.ftz``.
     element: str
     #: Swizzle of shared memory: ``none``, ``32B``, ``64B`` or ``128B``.
     swizzle: str = "none"
@@ -90,7 +91,7 @@ class MapRecord:
     @property
     def element_bytes(self) -> int:
         """Number of bytes of one element of the tensor."""
-        return size_of(self.element)
+        return size_of(self.element.removesuffix(".ftz"))
 
     @property
     def box_bytes(self) -> int:

@@ -136,6 +136,20 @@ def _reduce(machine: Machine, ins: Instruction) -> Step:
     return step
 
 
+def _transpose(machine: Machine, ins: Instruction) -> Step:
+    """Execute ``movmatrix``: transpose a matrix of 8 x 8 elements of 16 bits, of which each lane holds two."""
+    if ins.opcode != "movmatrix.sync.aligned.m8n8.trans.b16":
+        raise not_modelled(ins)
+    destination, source = ins.operands
+    write, read = machine.writer(destination, "b32"), machine.reader(source, "b32")
+
+    def step(mask: Mask) -> None:
+        matrices = np.ascontiguousarray(machine.every(read())).view("<u2").reshape(-1, 8, 8)
+        write(mask, np.ascontiguousarray(matrices.swapaxes(1, 2)).view("<u4").reshape(-1))
+
+    return step
+
+
 def _active_mask(machine: Machine, ins: Instruction) -> Step:
     write = machine.writer(ins.operands[0], "b32")
     return lambda mask: write(mask, _lanes(machine, mask))
@@ -186,6 +200,7 @@ WARPS: dict[str, Builder] = {
     "vote": _vote,
     "elect": _elect,
     "redux": _reduce,
+    "movmatrix": _transpose,
     "activemask": _active_mask,
     "createpolicy": _policy,
     "fence": _fence,

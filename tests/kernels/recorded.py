@@ -17,18 +17,16 @@ from sptc.benchmarks.kernel_records import draw, operands_digest
 from sptc.errors import KernelError
 from sptc.kernels.launch import KernelRun, TensorMap, run_kernel
 
-__all__ = [
-    "BLACKWELL", "CUDA", "CUDA_SM120", "CUTE", "NAMES", "REDUCTIONS", "REPORTED", "TILELANG", "TRITON",
-    "CompiledKernel", "RecordedKernel", "assert_reported", "compiled_kernel", "recorded",
-]  # fmt: skip
+__all__ = ["BLACKWELL", "CUDA", "CUDA_SM120", "CUTE", "MAPS", "NAMES", "REDUCTIONS", "REPORTED", "TILELANG", "TRITON",
+           "CompiledKernel", "RecordedKernel", "assert_reported", "compiled_kernel", "recorded"]  # fmt: skip
 
 FOLDER = Path(__file__).parents[2] / "recordings" / "kernels"
 PATH = FOLDER / "h100-2026-11-27.npz"
-_SOURCES = ("triton-h100-2026-11-28", "tilelang-h100-2026-11-28", "cute-h100-2026-11-28", "reductions-h100-2026-11-28",
-            "cuda-h100-2026-11-28", "reported-h100-2026-11-28", "cute-sm100", "cuda-sm120")  # fmt: skip
+_PATHS = [FOLDER / f"{name}.npz" for name in ("triton-h100-2026-11-28", "tilelang-h100-2026-11-28",
+          "cute-h100-2026-11-28", "reductions-h100-2026-11-28", "cuda-h100-2026-11-28", "reported-h100-2026-11-28",
+          "cute-sm100", "cuda-sm120", "maps-h200-2026-12-01")]  # fmt: skip
 _SWIZZLES = ("none", "32B", "64B", "128B")
-_PATHS = [FOLDER / f"{name}.npz" for name in _SOURCES]
-NAMES, TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120 = (
+NAMES, TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120, MAPS = (
     sorted({key.partition("|")[0] for key in np.load(path).files}) for path in (PATH, *_PATHS)
 )
 
@@ -75,9 +73,8 @@ class RecordedKernel:
             else:
                 np.save(folder / f"{name}.npy", array)
                 arrays[name] = {"file": f"{name}.npy"}
-        sizes = {"grid": self.grid, "block": self.block, "shared": self.shared}
-        launch = {**sizes, "arrays": arrays, "arguments": arguments}
-        (folder / "launch.json").write_text(json.dumps(launch), encoding="utf-8")
+        launch = {"grid": self.grid, "block": self.block, "shared": self.shared, "arrays": arrays}
+        (folder / "launch.json").write_text(json.dumps(launch | {"arguments": arguments}), encoding="utf-8")
 
 
 @cache
@@ -88,8 +85,7 @@ def recorded(name: str) -> RecordedKernel:
     ptx, expected = bytes(fields["ptx"]).decode(), fields["c"]
     if name.startswith("cuda"):
         b = np.ascontiguousarray(fields["b"].T) if "wgmma" in name else fields["b"]
-        sizes = [256] if "wgmma" in name else [128, 256]
-        arguments = [fields["stored"], fields["e"], b, expected, *sizes]
+        arguments = [fields["stored"], fields["e"], b, expected, *([256] if "wgmma" in name else [128, 256])]
         return RecordedKernel(ptx, (1,) if "wgmma" in name else (4, 2), 128, 0, arguments, 3, expected)
     launch = json.loads(bytes(fields["launch"]))
     grid, block, shared = tuple(launch["grid"]), launch["threads"], launch["shared"]
@@ -161,12 +157,14 @@ def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
     if "array" in value:
         return arrays[value["array"]]
     sides = {key: tuple(value[key]) for key in ("shape", "strides") if key in value}
-    return TensorMap(arrays[value["tile"]], tuple(value["box"]), value["swizzle"], **sides)
+    return TensorMap(
+        arrays[value["tile"]], tuple(value["box"]), value["swizzle"], element=value.get("element"), **sides
+    )
 
 
 def compiled_kernel(name: str) -> CompiledKernel:
     """Return a kernel that a script in ``benchmarks/`` compiled. A kernel for Blackwell has no digest of a result."""
-    names = (TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120)
+    names = (TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120, MAPS)
     path = next(path for path, known in zip(_PATHS, names, strict=True) if name in known)
     with np.load(path) as archive:
         ptx, launch = (archive[f"{name}|{field}"].tobytes() for field in ("ptx", "launch"))

@@ -5,7 +5,7 @@ import pytest
 from sptc.errors import KernelError
 from sptc.kernels.launch import TensorMap, run_kernel
 from sptc.kernels.tensor_maps import MapRecord
-from sptc.tests.kernels.recorded import REDUCTIONS, compiled_kernel, recorded
+from sptc.tests.kernels.recorded import MAPS, REDUCTIONS, compiled_kernel, recorded
 from sptc.tests.kernels.test_small import WORDS, text
 
 Random = np.random.Generator
@@ -131,7 +131,7 @@ TRY: mbarrier.try_wait.parity.shared.b64 %p2, [%r3+512], 0; @!%p2 bra TRY;
     replace = "tensormap.replace.tile.{}.shared::cta.b1024.b32 [%r3+128], {};".format
     for field, start, message in (
         ("", -4, ""),
-        (replace("elemtype", "11"), 0, r"^line \d+: a tensor map with codes element=11, .* not modelled$"),
+        (replace("elemtype", "13"), 0, r"^line \d+: a tensor map with codes element=13, .* not modelled$"),
         (replace("global_dim", "0, 2000000"), 200, rf"^line \d+: .*: {outside}"),
     ):
         program = text(body.replace("REPLACE", field).replace("START", str(start)), head=head)
@@ -146,8 +146,8 @@ TRY: mbarrier.try_wait.parity.shared.b64 %p2, [%r3+512], 0; @!%p2 bra TRY;
 
 
 def test_reductions(rng: Random) -> None:
-    """Reductions equal those of an H100: subnormals are kept, and each sum is rounded once."""
-    for name in REDUCTIONS:
+    """Reductions equal those of an H100, and copies with tensor maps of f32 and tf32 equal those of an H200."""
+    for name in (*REDUCTIONS, *MAPS):
         kernel = compiled_kernel(name)
         kernel.assert_equal(kernel.run()[0])
     kernel = recorded("triton.tma.f16")

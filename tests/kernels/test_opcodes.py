@@ -32,7 +32,7 @@ def test_random_kernels(count: int | None, rng: np.random.Generator, monkeypatch
     random_kernels, wrong = importlib.import_module("random_kernels"), []
     with np.load(RANDOM) as record:
         expected = dict(zip(record["seeds"].tolist(), record["digests"].tolist(), strict=True))
-    for seed in rng.permutation([*expected])[:count].tolist():
+    for seed in (27, 195, *rng.permutation([*expected])[:count].tolist()):  # 27, 195: barriers of divergent threads
         ptx, arrays = random_kernels.program(seed), random_kernels.buffers(seed)
         run = run_kernel(ptx, random_kernels.GRID, random_kernels.BLOCK, [*arrays.values()])
         if random_kernels.digest(ptx, {name: run.after(array) for name, array in arrays.items()}) != expected[seed]:
