@@ -136,7 +136,7 @@ def with_numerics(computes: Backend, numerics: Numerics | None, instruction: Ins
     own, half = numerics_of(instruction, arch), instruction.d.name == "f16"
     is_longer = instruction.span is not None and numerics.step > own.step
     if own.method is not numerics.method or numerics.rounds_to_half != half or is_longer:
-        raise OperandError(f"{instruction} does not fit the given numerics: method, step or result type differs")
+        raise OperandError(f"the given numerics do not fit {instruction}: method, step length or result type differs")
     if (change := getattr(computes, "with_numerics", None)) is None:
         raise BackendError("the chosen back end cannot change its numerics: use back end golden or native")
     changed: Backend = change(numerics)

@@ -225,7 +225,7 @@ def others(run: Run) -> Section:
             for name, design in read_json(path).items()
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path} must have a JSON object with file, top and products for each design") from error
+        raise FileError(f"{path} must be JSON with the keys file, top and products for each design") from error
     requests, section = dict[str, Request](), Section()
     for name, file, top, count in designs:
         if run.chosen([name]):
@@ -296,7 +296,7 @@ def main() -> None:
     parser.add_argument("--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard cells")
     orders = "number of syntheses of each design, each synthesis with the ports in another order (default 5)"
     parser.add_argument("--orders", type=int, default=5, metavar="N", help=orders)
-    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=[*SECTIONS], help="design groups to measure")
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=[*SECTIONS], help="which designs to measure")
     parser.add_argument("--names", nargs="+", default=[], metavar="NAME", help="designs to measure (default: all)")
     parser.add_argument("--others", type=Path, metavar="FOLDER", help="folder with netlists of published designs")
     recorded = f"write the figures to benchmarks/{RECORD.name}, into the entry of the library NAME"

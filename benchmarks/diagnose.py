@@ -127,7 +127,7 @@ def main() -> int:
         parser.add_argument(f"--{group}", type=int, default=count)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="number of processes (default %(default)s)")
-    parser.add_argument("--only", nargs="*", default=[*PLANTED], metavar="NAME", help="names of kernel faults to plant")
+    parser.add_argument("--only", nargs="*", default=[*PLANTED], metavar="NAME", help="inject only these kernel faults")
     words = parser.parse_args()
     if words.small:
         words.faults, words.correct, words.flipped, words.large = 4, 2, 1, 0

@@ -130,11 +130,11 @@ def main() -> None:
         "--seconds",
         type=float,
         metavar="N",
-        help="seconds of fuzzing per reader (default: an hour divided by the number of readers)",
+        help="seconds of fuzzing per file reader (default: an hour divided by the number of file readers)",
     )
     parser.add_argument(
         "--folder", type=Path, default=ROOT / "build" / "fuzz", metavar="FOLDER",
-        help="folder for findings, and for inputs with which the next run begins (default %(default)s)",
+        help="folder for inputs that cause failures, and for initial inputs of the next run (default %(default)s)",
     )  # fmt: skip
     chosen = parser.parse_args()
     if find_spec("atheris") is None and {*chosen.readers} != {LIBRARY}:

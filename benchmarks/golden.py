@@ -98,7 +98,7 @@ def compute_million(size: Size) -> None:
 def main() -> None:
     """Measure speed and memory of the golden model, and print the figures."""
     parser = options(__doc__)
-    parser.add_argument("--million", action="store_true", help="only print the peak memory in GiB of a million mma")
+    parser.add_argument("--million", action="store_true", help="execute a million mma; print only peak memory (GiB)")
     chosen = parser.parse_args()
     size = SMALL if chosen.small else FULL
     if chosen.million:

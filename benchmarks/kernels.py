@@ -122,8 +122,8 @@ def measure(name: str, size: int, repeats: int) -> list[Row]:
 def main() -> None:
     """Measure the speed of the kernels and print the figures, or compile the kernels."""
     parser = options(__doc__)
-    parser.add_argument("--size", type=int, default=512, help="M, N and K of the product (default 512)")
-    parser.add_argument("--once", action="store_true", help="run the first kernel once, with a progress bar")
+    parser.add_argument("--size", type=int, default=512, help="M, N and K of the matrix product (default 512)")
+    parser.add_argument("--once", action="store_true", help="run only one kernel, once, with a progress bar")
     parser.add_argument("--compile", type=Path, metavar="FILE.npz", help="compile kernels to FILE without measuring")
     chosen = parser.parse_args()
     if chosen.compile:

@@ -98,7 +98,7 @@ def main() -> int:
     """Measure all products and print the speed-ups. Return 2 if PyTorch, cuSPARSELt or a GPU is missing."""
     parser = options(__doc__)
     parser.add_argument(
-        "--along-k", action="store_true", help="only measure products of zero matrices, for many K, few M and N"
+        "--along-k", action="store_true", help="only measure products of zero matrices, with many values of K"
     )
     chosen = parser.parse_args()
     try:

@@ -237,10 +237,10 @@ def rows(results: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator
 def main() -> int:
     """Record matrix products of libraries on the GPU, or find the summation orders of recorded matrix products."""
     parser = options(__doc__)
-    parser.add_argument("--record", type=Path, metavar="FOLDER", help="record products of GPU libraries in this folder")
-    parser.add_argument("--folder", type=Path, default=RECORDED, help="folder of recordings (default %(default)s)")
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="record matrix products of libraries in FOLDER")
+    parser.add_argument("--folder", type=Path, default=RECORDED, help="recorded matrix products (default %(default)s)")
     parser.add_argument(
-        "--scaled", action="store_true", help="use the recorded products with scales, not the products without scales"
+        "--scaled", action="store_true", help="use recorded matrix products with scales, not those without scales"
     )
     parser.add_argument("--ways", action="store_true", help="store the identified methods of summation in FOLDER")
     chosen = parser.parse_args()

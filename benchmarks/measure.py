@@ -42,7 +42,7 @@ def best_seconds(work: Callable[[], object], repeats: int = 5, clock: Callable[[
 def options(description: str | None) -> argparse.ArgumentParser:
     """Return an argument parser with the options that all benchmarks share."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", action="store_true", help="print JSON rows {name, unit, value}")
+    parser.add_argument("--json", action="store_true", help="print a JSON list of objects with name, unit and value")
     parser.add_argument(
         "--small",
         action="store_true",

@@ -377,7 +377,7 @@ def main() -> None:
     for option, default in folders.items():
         text = f"folder of qflow (default {default})"
         parser.add_argument(f"--{option}", type=Path, default=Path(default), metavar="FOLDER", help=text)
-    parser.add_argument("--units", nargs="+", choices=UNITS, metavar="UNIT", help=f"units, default {', '.join(PLACED)}")
+    parser.add_argument("--units", nargs="+", choices=UNITS, metavar="UNIT", help=f"default units: {' '.join(PLACED)}")
     density = "share of the rows that cells occupy (default 0.85)"
     parser.add_argument("--density", type=float, default=0.85, metavar="SHARE", help=density)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="new folder that keeps all files of the run")

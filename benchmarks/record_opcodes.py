@@ -86,10 +86,10 @@ def random_digests(start: int) -> list[list[int]]:
 def main() -> int:
     """Run every kernel on the GPU; write a record of the single instructions and a record of the random kernels."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("opcodes", type=Path, nargs="?", metavar="OPCODES.npz", help="results of instructions")
-    parser.add_argument("random", type=Path, nargs="?", metavar="RANDOM.npz", help="results of random kernels")
+    parser.add_argument("opcodes", type=Path, nargs="?", metavar="OPCODES.npz", help="file for results of instructions")
+    parser.add_argument("random", type=Path, nargs="?", metavar="RANDOM.npz", help="file for results of random kernels")
     parser.add_argument(
-        "--seeds", type=int, nargs=2, metavar=("FIRST", "END"), help="only print digests of kernels with these seeds"
+        "--seeds", type=int, nargs=2, metavar=("FIRST", "END"), help="print only result digests of random kernels"
     )
     chosen = parser.parse_args()
     if chosen.seeds:

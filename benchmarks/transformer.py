@@ -49,7 +49,7 @@ def folder_of_model() -> Path:
     """Return the folder with the weights of the installed model package."""
     spec = importlib.util.find_spec(MODEL)
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"the weights are missing: install them with `{install_line('models')}`")
+        raise SystemExit(f"the weights of the transformer are missing: install them with `{install_line('models')}`")
     return Path(next(iter(spec.submodule_search_locations))) / "model"
 
 

@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> None:
     top.add_argument(
         "--top",
         choices=("warp", "warpgroup", "tcgen05"),
-        help="also measure the parts of this top module: its arrays, operand fetch and control",
+        help="also measure this top module: its arrays of dot-product units, operand fetch and control",
     )
     top.add_argument(
         "--warpgroup", dest="top", action="store_const", const="warpgroup", help="short form of --top warpgroup"
@@ -64,7 +64,7 @@ def add_parser(commands: Commands) -> None:
     switch(parser, "--clock-gating", "gate the clocks of registers that have an enable by clock gates of the library")
     switch(parser, "--full-adders", "also map the unit with the library's full-adder cells")
     add(parser, "orders")
-    add(parser, "plot", help="draw the area of unit stages or array parts (needs pip install 'sptc[area]')")
+    add(parser, "plot", help="draw the area of the stages or parts of the datapath (needs pip install 'sptc[area]')")
     add(parser, "jobs", "json")
     parser.set_defaults(execute=_execute)
 

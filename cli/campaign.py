@@ -84,9 +84,9 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
         "--state",
         type=Path,
         metavar="FOLDER",
-        help="store finished parts of the campaign in this folder; the same command resumes the campaign",
+        help="store the results of the campaign in this folder; the same command resumes the campaign",
     )
-    add(parser, "verbose", help="also print the outputs and mismatches of each pair of formats")
+    add(parser, "verbose", help="also print the numbers of outputs and mismatches for each pair of element formats")
     add(parser, "json", "junit", "github")
     execution = parser.add_mutually_exclusive_group()
     add(execution, "jobs")
@@ -128,7 +128,7 @@ def conduct(
     words of the command, and `chosen` the other options that determine the plan, without those of :func:`add_limits`.
     """
     if options.only is not None and options.state:
-        raise FileError("--only cannot be combined with --state: a single shard does not change the stored campaign")
+        raise FileError("--only cannot be combined with --state: the result of a single shard is not stored")
     plan = replace(plan, seed=options.seed or 0)
     with closing(StateFolder(options.state)) if options.state else nullcontext() as folder:
         if options.seed is None:
@@ -169,7 +169,7 @@ class _Run:
                     raise
                 again = self._rerun(error.argument.index)
                 raise Error(
-                    f"shard {error.argument.index} failed: it {error.reason}; run it again with `{again}`"
+                    f"shard {error.argument.index} (group of tiles) failed: it {error.reason}; repeat it with `{again}`"
                 ) from error
             except KeyboardInterrupt:
                 interrupted = True

@@ -83,7 +83,7 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     layout.add_argument(
         "--rule",
         choices=RULES,
-        help="metadata rule that all nibbles must obey (default: tf32 for 1:2 sparsity, else plain)",
+        help="rule that says which metadata nibbles are valid (default: tf32 for 1:2 sparsity, else plain)",
     )
     add(
         layout,

@@ -45,7 +45,7 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     )
     base = group.add_mutually_exclusive_group()
     if several:
-        add(base, "preset", nargs="+", help="presets (default: all); options that change fields need a single preset")
+        add(base, "preset", nargs="+", help="presets (default: all); give only one if other options change its fields")
     else:
         add(base, "preset", note=f" (default {default}, unless --formats is given)" if default else "")
     base.add_argument(
@@ -55,7 +55,7 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     group.add_argument("--scales", type=words, metavar="LIST", help="comma-separated block scale formats")
     size = group.add_mutually_exclusive_group()
     add(size, "step_bytes")
-    add(size, "products", help="sets --step-bytes: number of products (widest format) per dot-product unit and cycle")
+    add(size, "products", help="number of products of the widest format per unit and cycle; sets --step-bytes")
     note = "; also applies to 8-bit floats, unless the datapath keeps fewer bits for 8-bit floats"
     add(group, "alignment", dest="alignment_bits", note=note)
     add(group, "fp8_alignment", dest="fp8_alignment_bits", help="alignment bits of 8-bit floats, at most --alignment")

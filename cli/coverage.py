@@ -18,9 +18,9 @@ def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc coverage`` to the command line."""
     parser = commands.add_parser(
         "coverage",
-        help="merge coverage files and list missing bins",
+        help="merge coverage files and list bins without hits",
         description="Merge coverage files. Print one line per group of bins, each unreachable bin with its reason, and "
-        "the first missing bins. For files that Verilator wrote (coverage.dat), print line and toggle coverage. Only "
+        "the first bins without hits. For files of Verilator (coverage.dat), print line and toggle coverage. Only "
         "functional bins decide the exit status. Exit status 0: all reachable bins were hit. 1: a bin is missing, or a "
         "bin was hit that is declared unreachable.",
     )
@@ -30,7 +30,7 @@ def add_parser(commands: Commands) -> None:
         type=integer(0),
         default=10,
         metavar="N",
-        help="list at most N missing bins per group (default %(default)s)",
+        help="list at most N bins without hits per covergroup (default %(default)s)",
     )
     add(parser, "json")
     parser.set_defaults(execute=_execute)

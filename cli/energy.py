@@ -50,7 +50,7 @@ def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc energy`` to the command line."""
     parser = commands.add_parser(
         "energy",
-        help="estimate the energy of each product of a stored element of A",
+        help="estimate the energy per product of a stored element of A",
         description="Map a metadata decoder and a unit, or a warp, to the cells of a liberty file. Run chains of "
         "instructions through the mapped netlist in the order in which an array executes them. Compare every result "
         "with the golden model. Count the toggles of the nets and report energy in fJ per kept product, by stage, by "
@@ -84,7 +84,7 @@ def add_parser(commands: Commands) -> None:
         type=integer(1, 1_000_000_000),
         default=_CYCLES,
         metavar="N",
-        help=f"minimum number of simulated cycles, unless --a and --b have fewer (default: {_CYCLES})",
+        help=f"minimum number of simulated cycles, unless multiplying --a by --b takes fewer (default: {_CYCLES})",
     )
     add(parser, "seed", default=0, note=" (default %(default)s)")
     add(
@@ -92,8 +92,8 @@ def add_parser(commands: Commands) -> None:
         "top",
         choices=_TOPS,
         default="unit",
-        help="module to map to cells: a dot-product unit with its metadata decoder, or a warp: an array of units, "
-        "and the logic that moves operands and results between registers and array (default: unit)",
+        help="module to map to cells: unit (a dot-product unit with its metadata decoder) or warp (an array of units "
+        "with the logic that moves operands and results between registers and array); default unit",
     )
     switch(
         parser,
@@ -129,7 +129,7 @@ def _distributions(text: str) -> tuple[str, ...]:
     for word in words(text):
         if word not in DISTRIBUTIONS and share_of_zeros(word) is None:
             known = ", ".join(DISTRIBUTIONS)
-            raise argparse.ArgumentTypeError(f"must be among {known}, or a share of zeros such as 25%, not {word!r}")
+            raise argparse.ArgumentTypeError(f"expected {known}, or a share of zeros such as 25%, not {word!r}")
     return words(text)
 
 

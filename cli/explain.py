@@ -86,7 +86,7 @@ def _number(most: int, such: str) -> Callable[[str], int]:
         with suppress(ValueError):
             if 0 <= (value := int(word, 0)) <= most:
                 return value
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to {most}, such as {such}, not {shown(word)}")
+        raise argparse.ArgumentTypeError(f"the value must be from 0 to {most}, such as {such}, not {shown(word)}")
 
     return read
 
@@ -98,7 +98,7 @@ _bytes = _number((1 << 32) - 1, "128 or 0x80")
 def _element(word: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{1,9}),(\d{1,9})", word)
     if not match:
-        raise argparse.ArgumentTypeError(f"must be two indices such as 3,5, not {shown(word)}")
+        raise argparse.ArgumentTypeError(f"the value must be two indices such as 3,5, not {shown(word)}")
     return int(match[1]), int(match[2])
 
 

@@ -105,7 +105,7 @@ def _add_matrices(parser: argparse.ArgumentParser) -> None:
         nargs=3,
         type=integer(1, _MOST_RANDOM),
         metavar=("M", "N", "K"),
-        help="generate random matrices, A pruned, instead of reading files",
+        help="generate random matrices instead of reading files, and prune A if it is sparse",
     )
     add(parser, "seed", default=0, help="seed of the random numbers of --random (default %(default)s)")
     add(parser.add_mutually_exclusive_group(), "prune", "check")
@@ -134,15 +134,15 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--order",
-        help=f"order in which slices of K are added: {', '.join(ORDERS[:-1])}, or a binary tree such as 'tree 1 0', "
-        "which first adds slices whose numbers differ only in bit 1",
+        help=f"order in which the sums of slices of K are added: {', '.join(ORDERS[:-1])}, or a binary tree "
+        "such as 'tree 1 0', which first adds the sums of slices whose indices differ only in bit 1",
     )
     group.add_argument("--k-order", choices=K_ORDERS, help="order in which instructions along K are executed")
     group.add_argument(
         "--interleave",
         type=int,
         choices=INTERLEAVES,
-        help="along K, assign groups of elements with this number of bits alternately to two dense instructions",
+        help="two successive dense instructions alternately take this number of bits of A and of B along K",
     )
     group.add_argument(
         "--promote",
@@ -157,8 +157,8 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         help="number of instructions along K in a K tile; each slice of K consists of whole K tiles",
     )
     group.add_argument("--cut", choices=CUTS, help="assignment of K tiles (see --tile) to slices of K (see --split-k)")
-    group.add_argument("--workspace", choices=_ROUNDED, help="type to which the sum of each slice of K is rounded")
-    group.add_argument("--running", choices=_ROUNDED, help="round the sum to this type after each added slice of K")
+    group.add_argument("--workspace", choices=_ROUNDED, help="round the sum of each slice (--split-k) to this type")
+    group.add_argument("--running", choices=_ROUNDED, help="round the sum of slices to this type at each addition")
     switch(group, "--swapped", "make B the sparse factor: compute B^T A^T", default=None)
     group.add_argument("--result", choices=RESULTS, help="round D to this type (default f32; s32 for integers)")
     group.add_argument("--rounding", choices=("RNE", "RZ"), help="rounding mode of --result")

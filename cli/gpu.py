@@ -44,7 +44,7 @@ def add_parser(commands: Commands) -> None:
 
     verify = actions.add_parser(
         "verify",
-        help="compare GPU and golden model on random operands until a limit or a mismatch",
+        help="compare GPU and golden model on random operands until a mismatch, or a limit such as --seconds",
         description="Compare the GPU with the golden model on seeded random shards. The shards cover every sparse and "
         "dense instruction of the GPU, wgmma with every N, and every operand distribution. Some shards draw all "
         "sixteen metadata nibbles. At the first mismatch, stop and write a register file with one tile that has a "
@@ -91,7 +91,7 @@ def _add_measurements(actions: Commands) -> None:
         "instruction",
         nargs="+",
         default=[],
-        help="instructions to measure (default: one of each group of instructions with equal cycles)",
+        help="instructions to measure (default: all, but only one of those that take equal numbers of cycles)",
     )
     add(cycles, "output", required=True, metavar="FILE.csv")
     cycles.set_defaults(execute=_cycles)

@@ -19,7 +19,7 @@ def add_actions(actions: Commands) -> None:
     """Add the subcommands ``pack`` and ``judge`` to the parser of ``sptc gpu``."""
     pack = actions.add_parser(
         "pack",
-        help="write a script that records a GPU on a machine without sptc",
+        help="write a script, independent of sptc, that records GPU results",
         description="Write a Python file with the conformance packs of all instructions of a GPU. The Python file "
         "needs a GPU driver and numpy. The file runs the packs and writes their results (at most 5 MB) for `sptc gpu "
         "judge`.",

@@ -31,7 +31,7 @@ def add_parser(commands: Commands) -> None:
     presets.set_defaults(execute=_presets)
     config = commands.add_parser(
         "config",
-        help="print a datapath's configuration and derived figures",
+        help="print a datapath's configuration, widths and latencies",
         description="Print the configuration of a datapath and its derived figures: widths in bits, latencies in "
         "cycles, products per cycle.",
     )
@@ -61,7 +61,7 @@ def add_parser(commands: Commands) -> None:
     verilog.set_defaults(execute=_verilog)
     draw = commands.add_parser(
         "draw",
-        help="draw the block diagram of a unit, an array or a top module",
+        help="draw a dot-product unit, an array of units or a top module",
         description="Draw a datapath as SVG. A unit is drawn with its stages, their widths, and the registers between "
         "them. The other drawings are the array of units, and the top modules that execute mma, wgmma and tcgen05.mma. "
         "`sptc trace --datapath` draws a unit with the values of one step.",

@@ -44,7 +44,7 @@ def add_parser(commands: Commands) -> None:
         "--probe",
         type=Path,
         metavar="FOLDER",
-        help="only write input matrices, a.npy and b.npy, for a kernel to this folder",
+        help="only write a.npy and b.npy, the inputs for the kernel, to this folder",
     )
     probing.add_argument(
         "--shape",
@@ -90,7 +90,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         help="number of thread blocks of a stream-K kernel, if known (default: the SM counts of GPUs of --arch)",
     )
     parser.add_argument(
-        "--promote", type=integer(0), metavar="N", help="number of instructions per sum that is added in f32, if known"
+        "--promote", type=integer(0), metavar="N", help="instructions per partial sum that is added in f32, if known"
     )
     add_numerics(parser)
     add_scalings(parser, "epilogue of the kernel")

@@ -25,7 +25,7 @@ def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc instructions`` to the command line."""
     parser = commands.add_parser(
         "instructions",
-        help="list the modelled instructions with the evidence for each",
+        help="list the modelled instructions and the evidence for them",
         description=f"List the modelled instructions with the evidence for each. {' '.join(EVIDENCE_LEVELS)}",
     )
     parser.add_argument(

@@ -69,9 +69,9 @@ def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
         # Parse only 30 characters, because int() rejects thousands of digits. A longer number exceeds any bound anyway.
         value = int(word[:_DIGITS]) if word.removeprefix("-").isdecimal() else least - 1
         if value < least:
-            raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, not {shown(word)}")
+            raise argparse.ArgumentTypeError(f"the value must be an integer of {least} or more, not {shown(word)}")
         if value > most:
-            raise argparse.ArgumentTypeError(f"must be an integer of at most {most}, not {shown(word)}")
+            raise argparse.ArgumentTypeError(f"the value must be an integer of at most {most}, not {shown(word)}")
         return value
 
     return read
@@ -82,7 +82,7 @@ def number(word: str) -> float:
     with suppress(ValueError):
         if isfinite(value := float(word)):
             return value
-    raise argparse.ArgumentTypeError(f"must be a number, not {shown(word)}")
+    raise argparse.ArgumentTypeError(f"the value must be a number, not {shown(word)}")
 
 
 def positive(word: str) -> float:
@@ -90,7 +90,7 @@ def positive(word: str) -> float:
     with suppress(ValueError):
         if 0 < (value := float(word)) <= _MOST:
             return value
-    raise argparse.ArgumentTypeError(f"must be a number above 0 and at most {_MOST:,}, not {shown(word)}")
+    raise argparse.ArgumentTypeError(f"the value must be a number above 0 and at most {_MOST:,}, not {shown(word)}")
 
 
 def split(word: str) -> int | tuple[int, ...]:
@@ -110,7 +110,7 @@ def _cuts(text: str) -> tuple[str, ...]:
     for word in chosen:
         if word not in CUTS:
             raise argparse.ArgumentTypeError(
-                f"must be 'none' or comma-separated words among {', '.join(CUTS)}, not {text!r}"
+                f"the value must be 'none' or comma-separated words among {', '.join(CUTS)}, not {text!r}"
             )
     return tuple(cut for cut in CUTS if cut in chosen)
 
@@ -267,8 +267,8 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--step-rounding",
         choices=[one.value for one in Rounding if one is not Rounding.EXACT],
-        help="rounding of the exact sum of each step: toward zero (RZ) or to nearest even (RNE), in f32, f16, or f32 "
-        "with 13 fraction bits (E8M13)",
+        help="rounding of the exact sum of the products of one step (see --products): toward zero (RZ) or to nearest "
+        "even (RNE), in f32, f16, or f32 with 13 fraction bits (E8M13)",
     )
 
 
@@ -290,7 +290,7 @@ def changed_numerics(options: argparse.Namespace, instruction: Instruction | Non
     rounding = named.get("step_rounding")
     if rounding and own.method is not Method.INTEGER and rounding.endswith("f16") != own.rounds_to_half:
         results = "f16" if own.rounds_to_half else "f32 or E8M13"
-        raise OperandError(f"--step-rounding {rounding} does not fit {instruction}, whose steps round to {results}")
+        raise OperandError(f"--step-rounding {rounding} does not fit {instruction}, which rounds its sums to {results}")
     changes = {NUMERICS[name]: value for name, value in named.items()}
     own.replace(**changes)
     return changes

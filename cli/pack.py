@@ -51,13 +51,13 @@ def add_parser(commands: Commands) -> None:
         type=architecture_or_all,
         help="architectures, or 'all' (default: all that have the instruction)",
     )
-    add(parser, "output", required=True, metavar="FOLDER", help="folder for conformance packs, or FILE.npz for one")
+    add(parser, "output", required=True, metavar="FOLDER", help="folder for packs of test cases, or FILE.npz for one")
     add(parser, "seed", default=0, note=" (default %(default)s)")
     add(parser, "jobs", "json")
     parser.set_defaults(execute=lambda options: write_packs(options, options.instruction))
     judge_parser = commands.add_parser(
         "judge",
-        help="check the results of another model for a conformance pack",
+        help="compare another model's results with a conformance pack",
         description="Compare the results that another model computed for a conformance pack with the expected results. "
         "If results differ, print the first difference and the models with one wrong parameter or rule that give these "
         "results. Exit status 0: all results are right. 1: a result differs.",

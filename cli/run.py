@@ -95,11 +95,11 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
     from ..sim.engine.engine import engine_for
 
     if len(options.files) != 1:
-        raise FileError(f"--waves takes exactly one register file, not {len(options.files)}")
+        raise FileError(f"--waves takes exactly one register file (.npz), not {len(options.files)}")
     # Check the file before a simulator is created: Amaranth warns about a simulator that never runs.
     [checked] = _replayed(options, "golden", 1)
     if len(checked) != 1:
-        raise FileError(f"--waves takes a register file, not the {len(checked)} dot-product sets of {options.files[0]}")
+        raise FileError(f"--waves does not take dot products: {options.files[0]} holds {len(checked)} sets of them")
     with engine_for(same_numerics(checked[0].arch), "amaranth").waves(options.waves):
         return list(_replayed(options, "pysim", 1))
 

@@ -16,7 +16,7 @@ def add_parser(commands: Commands) -> None:
     """Add the parser of ``sptc scales`` to the command line."""
     parser = commands.add_parser(
         "scales",
-        help="convert block scales between rows and blocks of 128 x 4",
+        help="convert block scales between row order and 128 x 4 blocks",
         description="Read block scales, one byte each, and write them in another layout: row by row, or in the blocks "
         "of 128 rows x 4 scales that CUTLASS and cuBLASLt read on sm_100 and sm_120. In a block, scale k of row m is "
         "at offset 16 * (m mod 32) + 4 * floor(m / 32) + k; blocks are row-major and padded with zeros. A row of "
@@ -32,7 +32,7 @@ def add_parser(commands: Commands) -> None:
         type=integer(1, 1 << 32),
         nargs=2,
         metavar=("ROWS", "SCALES"),
-        help="with --to rows: number of rows, and of scales per row, without padding",
+        help="number of rows, and number of scales in each row, without padding (for --to rows)",
     )
     add(parser, "output", help=".safetensors or .npz file to write")
     add(parser, "json")

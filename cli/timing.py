@@ -84,7 +84,7 @@ def _execute(options: argparse.Namespace) -> int:
 def _tile(text: str) -> Tile:
     rows, _, columns = text.partition("x")
     if not (rows.isdecimal() and columns.isdecimal()):
-        raise argparse.ArgumentTypeError(f"must be ROWSxCOLUMNS such as 128x256, not {text!r}")
+        raise argparse.ArgumentTypeError(f"the value must be ROWSxCOLUMNS such as 128x256, not {text!r}")
     try:
         return Tile(int(rows), int(columns))
     except OperandError as error:

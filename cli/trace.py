@@ -55,7 +55,7 @@ def add_parser(commands: Commands) -> None:
         "--case",
         type=integer(0),
         metavar="N",
-        help="index of the tile (default 0); with --a, of the instruction along K (default: all)",
+        help="index of the tile (default 0); with --a, index of the instruction along K (default: all instructions)",
     )
     parser.add_argument("--row", type=integer(0), default=0, metavar="N", help="row of D (default %(default)s)")
     parser.add_argument("--column", type=integer(0), default=0, metavar="N", help="column of D (default %(default)s)")
@@ -76,7 +76,7 @@ def add_parser(commands: Commands) -> None:
     )
     add(parser, "svg", help="draw the bits of every term (needs pip install 'sptc[area]')")
     parser.add_argument(
-        "--datapath", type=Path, metavar="FILE.svg", help="draw the datapath with the values of one step"
+        "--datapath", type=Path, metavar="FILE.svg", help="draw the datapath with its values in one step (cycle)"
     )
     parser.add_argument("--step", type=integer(1), metavar="N", help="step (cycle) that --datapath draws (default 1)")
     add(parser, "theme", "json")
@@ -138,7 +138,7 @@ def _trace_product(options: argparse.Namespace) -> int:
     count = operands.b.shape[1] // i.k
     if options.case is not None and options.case >= count:
         raise OperandError(
-            f"--case {options.case}: the product takes {counted(count, 'instruction')} along K, counted from 0"
+            f"--case {options.case}: the matrix product takes only {counted(count, 'instruction')} along K"
         )
     if (options.svg or options.datapath) and options.case is None and count > 1:
         raise OperandError(f"--svg and --datapath draw one of the {count} instructions along K: choose it with --case")

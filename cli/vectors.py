@@ -40,9 +40,9 @@ def add_parser(commands: Commands) -> None:
         nargs="*",
         default=[],
         metavar="INSTRUCTION",
-        help="instruction in PTX syntax (tcgen05 with shape and types in brackets), or register file FILE.npz with "
-        "the tiles to write instead of random ones; several arguments are written to subfolders of --output, named "
-        "after the instruction or the file",
+        help="instruction in PTX syntax (tcgen05 with shape and types in brackets), whose operands are random, or "
+        "register file FILE.npz, whose tiles are written; several arguments are written to subfolders of --output, "
+        "named after the instruction or the file",
     )
     add(parser, "tiles", note=" (default 1)")
     parser.add_argument(
@@ -81,9 +81,9 @@ def add_parser(commands: Commands) -> None:
     )
     aliases.add_argument("--pack", nargs="+", metavar="INSTRUCTION", help="old name of `sptc pack INSTRUCTION`")
     aliases.add_argument(
-        "--check", type=Path, metavar="PACK.npz", help="with --results: old name of `sptc judge PACK.npz RESULTS`"
+        "--check", type=Path, metavar="PACK.npz", help="old name of `sptc judge PACK.npz RESULTS`; needs --results"
     )
-    aliases.add_argument("--results", type=Path, metavar="RESULTS", help=f"only with --check: {pack.RESULTS}")
+    aliases.add_argument("--results", type=Path, metavar="RESULTS", help=f"results for --check: {pack.RESULTS}")
     add(aliases, "jobs", note="; only with --pack")
     add(aliases, "junit", "github", note="; only with --check")
     parser.set_defaults(execute=_execute)

@@ -69,7 +69,7 @@ def read_record(path: Path) -> Record:
         proofs = tuple(Proof(**{**proof, "presets": tuple(proof["presets"])}) for proof in fields["proofs"])
         for p in proofs:
             if not all(isinstance(text, str) for text in (p.property, p.case, p.digest, p.engine, *p.presets)):
-                raise ValueError("a value that must be a text is not")
+                raise ValueError("a property, case, digest, engine or preset is not a text")
             if not isinstance(p.seconds, float | int | None):
                 raise ValueError("a value of 'seconds' is not a number")
         return Record(fields["sources"], proofs)

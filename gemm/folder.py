@@ -52,8 +52,8 @@ class ProductFolder:
         if problem is None:
             name = differing[0]
             raise FileError(
-                f"{self.path} holds another matrix product: {name} {before.get(name)}, not {self.wanted[name]}; remove "
-                "the folder or write to another file"
+                f"the folder {self.path} holds results of another matrix product: its {name} is {before.get(name)}, "
+                f"not {self.wanted[name]}; remove the folder or choose another output file"
             )
         if problem.folder != str(self.path):
             raise FileError(f"{self.path} was created at the path {problem.folder}; move the folder back or remove it")

@@ -67,7 +67,7 @@ class GroupScales:
         if first // self.length != last // self.length:
             raise OperandError(
                 f"a partial sum of elements {first} to {last} along K spans several groups of {self.length} "
-                "elements: choose promote so that a chain of instructions ends at the end of each group"
+                "elements: choose promote so that a partial sum ends at the end of each group"
             )
         return first // self.length
 
@@ -111,10 +111,10 @@ def check_groups(way: Way, groups: GroupScales | None, instructions: int) -> Non
     """
     if groups is None:
         if way.group_scaling:
-            raise OperandError("the way of summation has group_scaling, which needs group_scale_a and group_scale_b")
+            raise OperandError("a method of summation with group_scaling needs group_scale_a and group_scale_b")
         return
     if not way.group_scaling:
-        raise OperandError("the way of summation has no group_scaling, so it cannot use group scales")
+        raise OperandError("a method of summation without group_scaling cannot use group scales")
     if way.parsed.d.is_integer:
         raise OperandError(f"group scales need float sums, but {way.instruction} has integer sums")
     for slice_chains in way.slices(instructions):

@@ -102,7 +102,7 @@ class Factors:
         if not way.interleave:
             return self
         if i.sparse or i.scale_format or self.groups is not None:
-            raise OperandError(f"K is interleaved only for dense instructions and without scales, not for {i}")
+            raise OperandError(f"interleave needs a dense instruction and no scales: it does not apply to {i}")
         way.check_interleave(self.count)
         elements, unit = np.arange(len(self.b)), way.interleave // i.a.container_bits
         order = elements.reshape(self.count // 2, -1, 2, unit).swapaxes(1, 2).ravel()

@@ -304,7 +304,7 @@ def output_operands(
     check_matrix("b", b, "keep")
     for name, number, count in (("row", row, a.shape[0]), ("column", column, b.shape[1])):
         if not number < count:
-            raise OperandError(f"{name} must be 0 to {count - 1}, a {name} of the product, not {number}")
+            raise OperandError(f"{name} must be 0 to {count - 1} in this matrix product, not {number}")
     rows = slice(row, row + 1)
     one = a[rows] if isinstance(a, np.ndarray) else a
     try:

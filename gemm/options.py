@@ -58,7 +58,7 @@ def chosen(
     if scales and not (i.scale_format and i.scale_format.name == scales):
         raise OperandError(f"{i} does not accept block scales of format {scales}")
     if i.c is not i.d:
-        raise OperandError(f"{i} cannot be chained along K: accumulator {i.c.name} and result {i.d.name} differ")
+        raise OperandError(f"{i} cannot sum along K: accumulator type {i.c.name} and result type {i.d.name} differ")
     return i
 
 
@@ -106,7 +106,7 @@ def way_of(
         result = result or ("s32" if i.d.is_integer else "f32")
         return Way(instruction=str(i), arch=same_numerics(arch), result=result, **words)
     if instruction or accumulate or any(value != _WORDS[name] for name, value in words.items()):
-        raise OperandError("give either the argument way, or instruction, accumulate and attributes of a Way")
+        raise OperandError("give either the argument way or its attributes, such as instruction and tile")
     chosen(fmt, way.instruction, way.arch, scales=scales)
     return replace(way, result=result) if result else way
 
@@ -120,7 +120,7 @@ def read_way(path: Path) -> Way:
     if isinstance(record, dict) and "way" in record:
         record = record["way"]
         if record is None:
-            raise FileError(f"{path} holds no method of summation: the search found no method that gives every bit")
+            raise FileError(f"{path} holds no method of summation: no tried method gives all bits of the result")
     try:
         return Way.of_record(record)
     except Error as error:
@@ -246,7 +246,7 @@ def _number(name: str, value: Any) -> float:
 def check_types(way: Way | None, texts: Mapping[str, object], flags: Mapping[str, object]) -> None:
     """Raise an `OperandError` unless `way` is a `Way` or None, `texts` are texts or None, and `flags` are bools."""
     if way is not None and not isinstance(way, Way):
-        raise OperandError(f"way must be a Way, not {shown(way)}")
+        raise OperandError(f"the argument way must be of class sptc.gemm.ways.Way, not {shown(way)}")
     for name, value in texts.items():
         if value is not None and not isinstance(value, str):
             raise OperandError(f"{name} must be a text, not {shown(value)}")

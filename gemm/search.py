@@ -324,7 +324,7 @@ def searched(
             nearest, equal = _nearest(search, way)
             return Identification(True, way, outputs, nearest, equal, tried=tried, alike=expressions.alike(way))
     if group and not search.tried:
-        raise OperandError(f"no chain of instructions along K ends with each scale group of {group} elements")
+        raise OperandError(f"no instruction has partial sums that end where each scale group of {group} elements ends")
     tried, possible = search.tried, None
     if not (group or families[0][0].d.is_integer):
         for way in any_order([*chain(*families)], replace(plain, **variants[0]), expressions):

@@ -197,8 +197,8 @@ def _of_tensor_memory(
     if operands["d"] is None or not is_integer(idesc):
         missing = "d, the address of D in tmem," if operands["d"] is None else "idesc"
         raise InstructionError(
-            f"unpack of {opcode} needs {missing} as sptc.pack returns it: shape and types are those of the instruction "
-            "descriptor idesc, so a shape in brackets does not replace idesc"
+            f"unpack of {opcode} needs {missing} as sptc.pack returns it: shape and types are taken from the "
+            "instruction descriptor idesc, not from brackets after the instruction"
         )
     descriptor = decode_instruction_descriptor(opcode, int(idesc))
     i, ctas = descriptor.instruction, opcode.cta_group

@@ -123,7 +123,7 @@ class Way:
         if not is_word_of(self.order, ORDERS) and not _bits_of(self.order):
             words = " or ".join(map(repr, ORDERS))
             raise OperandError(
-                f"order must be {words}, or 'tree' and bits of slice numbers as in 'tree 1 0', not {shown(self.order)}"
+                f"order must be {words}, or a tree over bits of slice indices, e.g. 'tree 1 0', not {shown(self.order)}"
             )
         if type(self.interleave) is not int or self.interleave not in INTERLEAVES:
             raise OperandError(f"interleave must be 0, 32 or 64 bits, not {shown(self.interleave)}")
@@ -142,7 +142,7 @@ class Way:
             if not isinstance(self.stream_k, StreamK):
                 raise OperandError(f"stream_k must be a StreamK, not {shown(self.stream_k)}")
             if self.split_k != 1 or self.cut == "in turn":
-                raise OperandError("stream-K cannot be combined with split_k above 1 or with cut 'in turn'")
+                raise OperandError("with stream_k, split_k must be 1, and cut must not be 'in turn'")
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> "Way":
@@ -204,7 +204,7 @@ class Way:
     def check_interleave(self, instructions: int) -> None:
         """Raise an `OperandError` if instructions are interleaved along K, and the number of instructions is odd."""
         if self.interleave and instructions % 2:
-            raise OperandError(f"K has {instructions} instructions, an odd number, which cannot be interleaved")
+            raise OperandError(f"interleave needs an even number of instructions along K, not {instructions}")
 
     def slices(self, instructions: int) -> list[list[NDArray[np.intp]]]:
         """Return the chains of every slice of K; a chain is an array of instruction indices. Not valid for stream-K.
@@ -232,7 +232,7 @@ class Way:
                 raise OperandError(f"split_k is {self.split_k}, but its sum must be {tiles}, the number of K tiles")
             return np.split(every, [*accumulate(self.split_k[:-1])])
         if self.split_k > tiles:
-            raise OperandError(f"K has {tiles} tiles of {self.tile} instructions, too few for {self.split_k} slices")
+            raise OperandError(f"split_k is {self.split_k}, but K has only {tiles} tiles of {self.tile} instructions")
         if self.cut == "in turn":
             return [every[first :: self.split_k] for first in range(self.split_k)]
         if self.cut == "balanced":
@@ -309,7 +309,7 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
     parts = list(terms)
     if bits := _bits_of(order):
         if len(parts) != 1 << len(bits):
-            raise OperandError(f"order {order!r} adds {1 << len(bits)} slices of K, not {len(parts)} slices")
+            raise OperandError(f"order {order!r} needs {1 << len(bits)} slices of K, but there are {len(parts)}")
         numbered = dict(enumerate(parts))
         for bit in bits:  # Add all pairs of terms whose numbers differ only in `bit`.
             numbered = {n: add(part, numbered[n | 1 << bit]) for n, part in numbered.items() if not n >> bit & 1}
@@ -319,7 +319,7 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
     if order == "last first":
         return reduce(add, [parts[-1], *parts[:-1]])
     if order == "any":
-        raise OperandError("slices that are added in order 'any' have no single sum: name another order")
+        raise OperandError("the sum of slices of K depends on their order: name an order other than 'any'")
     while len(parts) > 1:
         half, odd = divmod(len(parts), 2)
         if order == "tree":

@@ -97,7 +97,7 @@ def target_named(name: str) -> Target:
         raise InstructionError(f"{unknown}; GPUs older than {ARCHITECTURES[0]} have no sparse tensor cores")
     if isinstance(name, str) and name.strip().startswith(("mma.", "wgmma.", "tcgen05.")):
         raise InstructionError(
-            f"{unknown}, but an instruction: the architecture is the first argument of sptc.numerics and the second "
+            f"{unknown}; it is an instruction. The architecture is the first argument of sptc.numerics and the second "
             "argument of sptc.evidence"
         )
     near = get_close_matches(_spelled(name), TARGETS, 1, 0.7) if isinstance(name, str) else []

@@ -156,7 +156,7 @@ def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str)
     same = build_instruction(opcode, instruction.m, instruction.n, d, a, b, instruction.satfinite, scale_type)
     scale_fits = scale.name in scale_types if scale else not scale_types
     if instruction != same or not scale_fits or (instruction.satfinite and opcode.kind != "i8"):
-        raise OperandError(f"{where} cannot encode {instruction}: K, saturation or block scales differ from the opcode")
+        raise OperandError(f"{where} cannot encode {instruction}: the opcode has another K, saturation or block scales")
 
 
 def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:

@@ -71,7 +71,7 @@ def product_timing(
     default the size of an accumulator.
     """
     if instruction.family != "wgmma" or ARCHITECTURE not in instruction.architectures:
-        raise InstructionError(f"the cycles of a product are known only for wgmma on {ARCHITECTURE}, not {instruction}")
+        raise InstructionError(f"cycle counts of kernels are known only for wgmma on {ARCHITECTURE}, not {instruction}")
     tile, (m, n, k) = tile or Tile(), shape
     parts = ceil(tile.columns / _MOST_COLUMNS)
     part = replace(instruction, n=_COLUMNS * ceil(tile.columns / parts / _COLUMNS))

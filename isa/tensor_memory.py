@@ -214,7 +214,7 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
     if instruction.a.bits < bits == 8:
         raise OperandError(
             f"operand A of {instruction} must be in shared memory: no public source states the position of a "
-            f"{instruction.a.bits}-bit element within a byte of tensor memory, except in figures"
+            f"{instruction.a.bits}-bit element within a byte of tensor memory; only figures show it"
         )
     lane, column = _base("a", address, layout)
     row, k = np.arange(layout.rows)[:, None], np.arange(instruction.stored_k)[None, :]

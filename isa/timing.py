@@ -272,7 +272,7 @@ def tcgen05_timing(opcode: Opcode, i: Instruction, a_from: str) -> Timing:
     columns per cycle; other types; other N. If N is below 64, accumulators or tensor memory may limit the rate as well.
     """
     if opcode.weight_stationary:
-        raise InstructionError(f"no cycles are known for {opcode}: nobody has published timings of '.ws'")
+        raise InstructionError(f"the cycle count of {opcode} is unknown: nobody has published timings of '.ws'")
     law, layout, cycles = LAWS[i.family], layout_for(opcode, i.m), resource_cycles(i, a_from, opcode)
     bound_by = max(cycles, key=lambda resource: cycles[resource])
     pair, shared = opcode.cta_group == 2, a_from == "shared"

@@ -159,7 +159,7 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     except InstructionError as error:
         raise not_modelled(ins, str(error)) from None
     if move.source:
-        raise not_modelled(ins, "matrices of padded formats are not supported")
+        raise not_modelled(ins, "conversion of elements, such as from .b6x16_p32, is not supported")
     is_load = move.opcode == "ldmatrix"
     registers, address = ins.operands if is_load else ins.operands[::-1]
     numbers, places = machine.register_numbers(registers), machine.places(address, "shared", ins, ROW_BYTES)

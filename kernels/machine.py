@@ -261,7 +261,7 @@ class Machine:
         """Return the indices of the registers in a vector operand, or of a single register."""
         items = items_of(operand)
         if not all(isinstance(item, Register) for item in items):
-            raise KernelError("all items of a vector operand must be registers")
+            raise KernelError("all elements of a vector operand must be registers")
         return self.numbers_of(item.name for item in items if isinstance(item, Register))
 
     def numbers_of(self, names: Iterable[str]) -> tuple[int, ...]:

@@ -102,7 +102,7 @@ def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], t
     """Return the scale registers of A and B, which may be in braces, and the byte id and thread id of each."""
     ids = [operand.items for operand in operands[1::2] if isinstance(operand, Vector)]
     if len(operands) != 4 or [*map(len, ids)] != [2, 2]:
-        raise not_modelled(ins, "the block scales must be two registers, each with a pair of constant ids")
+        raise not_modelled(ins, "the block scales must be two registers, each with a constant byte id and thread id")
     byte_a, thread_a, byte_b, thread_b = (constant_number(item, ins) for pair in ids for item in pair)
     return operands[::2], (byte_a, thread_a, byte_b, thread_b)
 

@@ -138,7 +138,7 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
     form = ".".join(word for word in ins.words if ("b" in word and word[0].isdigit()) or word.startswith("warpx"))
     formats = [word for word in ins.words if word.startswith(("b8x16", "b6x16", "b4x16"))]
     if form not in _COPIES or formats:
-        raise not_modelled(ins, f"the shape must be {' or '.join(_COPIES)}, without a change of format")
+        raise not_modelled(ins, f"the shape must be {' or '.join(_COPIES)}, and the elements must keep their format")
     rows, units, lanes = _COPIES[form]
     operand, source = ins.operands
     base, offset = (operand.base, operand.offset) if isinstance(operand, Address) else (operand, 0)

@@ -197,7 +197,7 @@ def _number(value: Any, tvm: Any, sizes: Mapping[str, int]) -> int:
     def visit(node: Any) -> None:
         if isinstance(node, tvm.tirx.Var):
             if str(node.name) not in sizes:
-                raise KernelError(f"the launch depends on {node.name}, which no argument determines")
+                raise KernelError(f"the launch depends on the size {node.name}, which no argument has")
             variables[node] = tvm.tirx.const(sizes[str(node.name)], node.dtype)
 
     if isinstance(value, int):

@@ -276,15 +276,15 @@ class CoreConfig:
         """
         if WARP_ROWS % self.rows or WARP_COLUMNS % self.columns:
             raise ConfigError(
-                f"rows must divide {WARP_ROWS} and columns must divide {WARP_COLUMNS} to serve a warp, "
+                f"rows must divide {WARP_ROWS} and columns must divide {WARP_COLUMNS} in the array of a warp, "
                 f"not {self.rows} and {self.columns}"
             )
         if self.step_bytes not in (WARP_SEGMENT_BYTES, 2 * WARP_SEGMENT_BYTES):
-            raise ConfigError(f"step_bytes must be 16 or 32 to serve a warp, not {self.step_bytes}")
+            raise ConfigError(f"step_bytes must be 16 or 32 in the array of a warp, not {self.step_bytes}")
         # A warp passes the same block scales to both steps of an instruction, so an instruction of packed e2m1 must fit
         # in one step.
         if self.step_bytes == WARP_SEGMENT_BYTES and any(element.packed_float for element in self.elements):
-            raise ConfigError(f"step_bytes must be 32 to serve a warp with e2m1/4, not {self.step_bytes}")
+            raise ConfigError(f"step_bytes must be 32 in the array of a warp with e2m1/4, not {self.step_bytes}")
 
     @property
     def serves_warp(self) -> bool:

@@ -149,7 +149,7 @@ class Tcgen05(wiring.Component):
         warp_class: type[Warp] = Warp,
     ) -> None:
         if config.scales and arrays % 2:
-            raise ConfigError(f"arrays must be an even number with block scales, not {arrays}")
+            raise ConfigError(f"the number of arrays must be even with block scales, not {arrays}")
         self.config = config
         self.arrays = arrays
         self.unit_class = unit_class

@@ -22,7 +22,7 @@ def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) 
     """
     steps = len(traced.golden.steps)
     if not 0 <= number < steps:
-        raise OperandError(f"step must be 0 to {steps - 1}, not {number}")
+        raise OperandError(f"the index of the step must be 0 to {steps - 1}, not {number}")
     return _StepDrawing(traced.title, traced.golden, number, theme)
 
 

@@ -95,7 +95,7 @@ def _subjects(text: str, arch: str | None) -> list[tuple[Subject, tuple[str, ...
         whole = [one for one in machine.implemented if one.count == 1]
         if not whole:
             raise InstructionError(
-                f"no cycles are known for {machine.name}, which implements only parts of instructions of {arch}"
+                f"the cycle count of {machine.name} is unknown: it implements only a part of an instruction of {arch}"
             )
         return [(subject_named(one.instruction), one.architectures) for one in whole]
     subject = resolve(text, arch)

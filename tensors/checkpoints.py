@@ -103,7 +103,7 @@ def _check_marlin(quantised: Quantised | None, options: PackingOptions) -> None:
     scales = quantised.scale_format.name if quantised and quantised.scale_format else "no scales"
     if not quantised or quantised.format.name not in ("s4", "s8") or scales != "f16":
         content = f"{quantised.format.name} with {scales}" if quantised else "unquantised numbers"
-        raise OperandError(f"marlin_24 needs s4 or s8 with f16 scales, from recipe channel or group, not {content}")
+        raise OperandError(f"marlin_24 needs s4 or s8 with f16 scales (recipe channel or group), not {content}")
     if quantised.block not in (64, quantised.codes.shape[1]):
         raise OperandError(f"marlin_24 needs a scale per row or per 64 stored values, not per {quantised.block}")
     if options.scale_layout not in (None, "marlin_24"):

@@ -168,8 +168,8 @@ def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bo
     check_word("the rule", rule, RULES)
     if not RULES[rule].legal <= RULES[natural].legal:
         raise OperandError(
-            f"the {rule} rule accepts nibbles that {compressed.granularity.name} leaves undefined; "
-            f"use the {natural} rule"
+            f"the metadata rule {rule} accepts nibbles that {compressed.granularity.name} sparsity leaves undefined; "
+            f"use the rule {natural}"
         )
     for block in row_blocks(compressed.stored.shape):
         illegal = _illegal(compressed, block, rule, strict)

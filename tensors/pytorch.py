@@ -184,7 +184,7 @@ def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
     """
     file.seek(0)
     if not zipfile.is_zipfile(file):
-        raise ValueError("the file is not a zip archive, which PyTorch writes since version 1.6")
+        raise ValueError("the file is not a zip archive, as PyTorch writes since version 1.6")
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):

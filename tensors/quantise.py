@@ -129,13 +129,13 @@ def quantise(
     check_word("the recipe", recipe, RECIPES)
     chosen = RECIPES[recipe]
     if chosen.elements and fmt.name not in chosen.elements:
-        raise OperandError(f"the recipe {recipe} supports {', '.join(chosen.elements)}, not {fmt.name}")
+        raise OperandError(f"the quantisation recipe {recipe} supports {', '.join(chosen.elements)}, not {fmt.name}")
     if chosen.scale and not saturate:
-        raise OperandError(f"the recipe {recipe} always saturates; saturation cannot be turned off")
+        raise OperandError(f"the quantisation recipe {recipe} always saturates; saturation cannot be turned off")
     check_word("the policy for NaN", nan, NAN_POLICIES)
     if block is not None:
         if not chosen.block or block < 1:
-            raise OperandError(f"the recipe {recipe} does not accept the block size {block}")
+            raise OperandError(f"the quantisation recipe {recipe} does not accept the block size {block}")
         chosen = replace(chosen, block=block)
     check_matrix(values)
     if chosen.scale:

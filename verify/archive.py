@@ -180,10 +180,10 @@ class Archive:
     def count_cases(self, counts: dict[str, int]) -> int:
         """Return the number of cases; raise a `FileError` unless all arrays have the same positive number of cases."""
         if not min(counts.values()):
-            raise FileError(f"{self.path} holds no cases: its arrays are empty")
+            raise FileError(f"{self.path} holds no test case: its arrays are empty")
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{key} {count}" for key, count in counts.items())
-            raise FileError(f"{self.path}: the arrays have different numbers of cases ({listed})")
+            raise FileError(f"{self.path}: the arrays have different numbers of test cases ({listed})")
         return next(iter(counts.values()))
 
 
@@ -202,7 +202,7 @@ def load(path: str | Path, keys: Collection[str] = KEYS) -> Archive:
         raise FileError(f"{path} cannot be read ({error.strerror})") from None
     with opened(path, _REFUSAL) as file:
         if file.read(6) == _ARRAY_MAGIC:
-            raise FileError(f"{path} is a single array, not an .npz register file")
+            raise FileError(f"{path} is a single array, not a register file (.npz)")
     with read_arrays(path, _REFUSAL, _REFUSAL) as arrays:
         names = arrays.names
         return Archive(str(path), {name: arrays.read(name) for name in names if name in keys}, names)

@@ -101,7 +101,7 @@ class StateFolder:
             if self.parameters.get(name) != value
         ]
         if differing:
-            raise FileError(f"{self.path} holds a campaign with other parameters: {'; '.join(differing)}")
+            raise FileError(f"{self.path} holds results of a campaign with other parameters: {'; '.join(differing)}")
 
     def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield index and record of each finished shard (group of tiles); raise a `FileError` for a damaged entry."""

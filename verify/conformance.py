@@ -242,8 +242,8 @@ def read_pack(path: Path) -> Pack:
         raise FileError(f"{path}: {error}") from None
     if _manifest(pack)["neighbours"] != manifest.get("neighbours"):
         raise FileError(
-            f"{path} was changed or written by another version of sptc: the results of its neighbours (wrong models) "
-            "differ from those that this version computes"
+            f"{path} was changed or written by another version of sptc: its results of wrong models differ "
+            "from those that this version computes"
         )
     return pack
 

@@ -58,7 +58,7 @@ def require_placed(subject: Subject, arch: str) -> str:
     numerics_of = require_target(subject.instruction, arch, subject.opcode)
     if subject.opcode and subject.opcode.shifts_a:
         raise OperandError(
-            f"no conformance pack can be made for {subject.opcode}, which shifts A after the multiplication"
+            f"no conformance pack can be made for {subject.opcode}, because '.ashift' shifts A in tensor memory"
         )
     if subject.opcode:
         arrangement(subject.opcode, subject.instruction)
@@ -126,7 +126,7 @@ def _of_tensor_memory(file: TensorMemoryFile) -> Given:
     expected = (arrangement(file.opcode, i, selector) for selector in range(i.sparsity_selectors))
     where = next((one for one in expected if (one.idesc, one.addresses) == (file.idesc, file.addresses)), None)
     if where is None:
-        raise FileError(f"the operands of {file.name} are not at the addresses that conformance packs use")
+        raise FileError(f"the operands of {file.name} are not at the addresses that `sptc pack` uses")
     tmem = file.tmem.reshape(file.cases, ctas, LANES, COLUMNS)
     matrices, elsewhere = where.matrices(tmem, file.smem.reshape(file.cases, ctas, -1)), None
     if i.sparse and i.sparsity_selectors > 1:
@@ -145,7 +145,7 @@ def _of_wgmma(file: RegisterFile) -> MatrixOperands:
     i, smem = file.instruction, np.ascontiguousarray(file.b).view(np.uint8)
     for name, descriptors in (("a", file.a_descriptor), ("b", file.b_descriptor)):
         if descriptors is not None and (descriptors != descriptors[0]).any():
-            raise FileError(f"a conformance pack of {i} must have the same descriptor of {name.upper()} in all cases")
+            raise FileError(f"a conformance pack of {i} must have one descriptor of {name.upper()} for all cases")
     shared = {name: gather_shared(smem, where) for name, where in file.shared_maps.items()}
     return MatrixOperands(
         shared["a"] if file.a is None else from_registers(file.a, a_fragment(i)),

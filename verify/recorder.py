@@ -216,7 +216,7 @@ def read_record(path: Path) -> dict[str, Any]:
     ):
         raise FileError(f"{path}: the list 'rows' is empty, or one of its entries lacks 'name' or 'selector'")
     if record["target"] not in TARGETS:
-        raise FileError(f"{path}: the target {record['target']!r} is unknown")
+        raise FileError(f"{path}: the PTX target {record['target']!r} is unknown")
     if record["seed"] < 0:
         raise FileError(f"{path}: the seed must be 0 or more, not {record['seed']}")
     return record
@@ -235,7 +235,7 @@ def judge_record(
         rows = [Row(subject_named(row["name"]), row["selector"]) for row in record["rows"]]
         for row in rows:
             if row not in rows_of(record["target"], [row.subject.name]):
-                raise InstructionError(f"{row.subject.name} has no selector {row.sparsity_selector}")
+                raise InstructionError(f"{row.subject.name} has no sparsity selector {row.sparsity_selector}")
     except InstructionError as error:
         raise FileError(f"{path}: {error}") from None
     for row, entry, pack in zip(rows, record["rows"], choose(record["target"], record["seed"], rows), strict=True):

@@ -245,7 +245,7 @@ def _interpret(archive: Archive) -> RegisterFile:
             if value.dtype != np.uint32 or value.ndim != axes:
                 names = "[case, thread, register]" if axes == 3 else "[case, word]" if key == "B" else "[case, thread]"
                 raise FileError(
-                    f"{archive.refuse(key, 'a uint32 array with a leading case axis')}; its axes must be {names}"
+                    f"{archive.refuse(key, 'a uint32 array with a first axis of test cases')}; its axes must be {names}"
                 )
             arrays[name] = value
     cases = archive.count_cases({key: len(arrays[name]) for key, name in _KEYS.items() if name in arrays})

@@ -181,8 +181,8 @@ def trace(
     operands = _operands(recorded.take(slice(case, case + 1)), row, column)
     if not recorded.writes(row, column):
         raise OperandError(
-            f"column {column} of row {row} is in a lane of tensor memory that disable_output_lane of this register "
-            "file disables; the instruction does not write D there"
+            f"column {column} of row {row} is in a lane of tensor memory that disable_output_lane disables; the "
+            "instruction does not write D there"
         )
     [golden] = golden_traces(i, recorded.arch, operands, numerics)
     traces = hardware_traces(i, recorded.arch, operands) if hardware else iter(())
@@ -226,8 +226,8 @@ def trace_chain(
     for number, step in enumerate(operands.steps(i)):
         if number and i.c is not i.d:
             raise OperandError(
-                f"{i}: accumulator type {i.c.name} and result type {i.d.name} differ, so instructions cannot be "
-                "chained along K"
+                f"{i}: accumulator type {i.c.name} and result type {i.d.name} differ, so a result cannot "
+                "be the accumulator of the next instruction along K"
             )
         one = replace(step, c=c)
         [golden] = golden_traces(i, arch, one, numerics)
@@ -250,7 +250,7 @@ def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
     recorder = Recorder(backend("golden"))
     file.run(recorder)
     if len(recorder.operands) != 1:
-        raise Error(f"{file.name} cannot be traced: it is computed as {len(recorder.operands)} separate products")
+        raise Error(f"{file.name} cannot be traced: it consists of {len(recorder.operands)} matrix products")
     operands = recorder.operands[0]
     tile, row = divmod(row, operands.c.shape[1])  # for a CTA pair, `row` counts the rows of both CTAs
     one = operands.take(slice(tile, tile + 1), slice(row, row + 1))

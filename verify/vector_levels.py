@@ -136,7 +136,7 @@ class VectorRequest:
                 raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
         if self.file and self.level != "registers":
             raise OperandError(
-                f"the tiles of a register file can be written only at level 'registers', not {self.level!r}"
+                f"tiles of a register file (.npz) can be written only at level 'registers', not {self.level!r}"
             )
         if self.tiles < 1 or self.seed < 0:
             raise OperandError(f"tiles must be 1 or more and the seed 0 or more, not {self.tiles} and {self.seed}")

@@ -93,7 +93,7 @@ TensorMap a_map(const InstructionDescriptor &descriptor, uint64_t address) {
                      ".");
     if (stored_bits < bits && bits == 8)
         refuse_value(must, "the position of a ", stored_bits,
-                     "-bit element within a byte of tensor memory, except in figures.");
+                     "-bit element within a byte of tensor memory; only figures show it.");
     Builder builder("a", layout.a[log2], base_lane("a", address, layout), column_of(address), bits);
     for (int row = 0; row < layout.rows; ++row)
         for (int k = 0; k < form.stored_k; ++k) builder.add(row, k);

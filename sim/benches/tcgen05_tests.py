@@ -100,7 +100,7 @@ class _Instructions:
                 f"{name}: bits of D at lane {lane}, column {column + place} differ from the golden model"
             )
         if int(top.illegal.value) != panel.illegal:
-            raise ViolationError(f"{name}: flags of undefined nibbles differ from the golden model")
+            raise ViolationError(f"{name}: flags of undefined metadata nibbles differ from the golden model")
         write_panel(self.tensor, panel)
         number = self._taken.popleft()
         if number not in self._taken:

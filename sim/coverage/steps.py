@@ -94,8 +94,8 @@ class StepCoverage:
             row, chunk = np.argwhere(wrong)[0]
             verb = "defines" if legal[row, chunk] else "does not define"
             raise AssertionError(
-                f"{name}: chunk {chunk} holds nibble 0b{nibbles[row, chunk]:04b}, which the rule {control.rule} "
-                f"{verb}, but the flag of the chunk is {int(flags[row, chunk])}"
+                f"{name}: the metadata rule {control.rule} {verb} nibble 0b{nibbles[row, chunk]:04b} of chunk {chunk}, "
+                f"but the flag for undefined nibbles is {int(flags[row, chunk])}"
             )
         assert not flags[:, used:].any(), f"{name}: a chunk that the format does not use is flagged"
 

@@ -31,7 +31,7 @@ def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) 
     Raise a `BackendError` if there is no emulation of the instruction.
     """
     if instruction.family != "mma" or instruction.kind:
-        raise BackendError(f"the RTL datapath does not support the formats of {instruction} and has no emulation of it")
+        raise BackendError(f"the RTL datapath does not support the formats of {instruction} and cannot emulate it")
     narrow, integer, c = (instruction.a, instruction.b), instruction.a.is_integer, operands.c
     wide = [FORMATS[fmt.name.replace("4", "8") if integer else "f16"] for fmt in narrow]
     part = replace(instruction, a=wide[0], b=wide[1], k=instruction.k // 2, satfinite=False)

@@ -248,7 +248,7 @@ def _table(group: Group, templates: Mapping[str, Group], picofarads: float, scal
     loads = next((picofarads * numbers for variable, numbers in index.items() if variable in _LOADS), np.zeros(1))
     slews = next((numbers for variable, numbers in index.items() if variable in _SLEWS), np.zeros(1))
     if any((np.diff(axis) <= 0).any() for axis in (loads, slews)):
-        raise ValueError("an axis of a table does not ascend")
+        raise ValueError("the index values of a table do not ascend")
     if len(index) == 2 and variables[0] in _SLEWS:
         values = values.T
     rows = values.reshape(len(loads), len(slews)).tolist()

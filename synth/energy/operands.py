@@ -128,5 +128,5 @@ def streamed(
             previous = c | overflow.reshape(c.shape).astype(np.uint64) << np.uint64(words.result_overflow)
             steps.append(inputs)
     if (c.astype(own.c.dtype) != multiply(instruction, arch, own)).any():
-        raise Error(f"results of the mapped unit differ from those of {arch} for {instruction}, so no energy is given")
+        raise Error(f"the netlist of the unit gives wrong results for {instruction} of {arch}, so no energy is given")
     return np.stack(steps, axis=1).reshape(-1, words.total)

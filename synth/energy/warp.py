@@ -52,7 +52,7 @@ class MappedWarp:
 
     def __init__(self, config: CoreConfig, cells: CellLibrary) -> None:
         if "round" not in config.cuts:
-            raise Error("the energy of a warp can be measured only with a register after rounding (cut round)")
+            raise Error("the energy of a warp is measured only with a register after rounding (--cuts round)")
         self._scale = cells.scale
         self.config = config
         self._around: MappedNetlist = mapped(around_units(config, "warp"), cells.library, boxes=[unit_of(TOP)])
@@ -66,7 +66,7 @@ class MappedWarp:
         }
         if not kept.issuperset(self._unit.outputs["result"]):
             raise Error(
-                "the energy of a warp can be measured only if results of units come from registers, not from gates"
+                "the energy of a warp can be measured only if registers, not gates, drive the results of its units"
             )
         inside = dict.fromkeys({box.module for box in self._around.boxes.values()}, self._unit)
         self._costs: tuple[Costs, Costs] = (
@@ -107,14 +107,14 @@ class MappedWarp:
         uncounted = self._uncounted(instruction)
         if len(items) <= uncounted:
             raise Error(
-                f"{len(operands.a)} output tiles are too few for a warp: {STREAMS_OF_A_WORD} run in parallel, so "
-                f"they give {len(items)} successive instructions, but more than {uncounted} are needed"
+                f"{len(operands.a)} output tiles are too few to measure a warp: {STREAMS_OF_A_WORD} tiles run in "
+                f"parallel, so there are {len(items)} successive instructions, but more than {uncounted} are needed"
             )
         around, units, results = self._run(items, uncounted)
         for item, d in zip(items, results, strict=True):
             if (item.d != d).any():
                 raise Error(
-                    f"results of the mapped warp differ from those of {arch} for {instruction}, so no energy is given"
+                    f"the netlist of the warp gives wrong results for {instruction} of {arch}, so no energy is given"
                 )
         counted = (len(items) - uncounted) * STREAMS_OF_A_WORD
         products = instruction.m * instruction.n * instruction.stored_k * counted

@@ -153,7 +153,7 @@ def test_an_instruction_that_does_not_fit(rng: Random) -> None:
         function, operands = prepared(text, 1, rng)
         message = refusal(sptc.InstructionError, function, operands | changes)
         assert re.search(words, message), message
-    words = "is no known architecture, but an instruction: the architecture is the first argument of sptc.numerics"
+    words = "is no known architecture; it is an instruction. The architecture is the first argument of sptc.numerics"
     assert words in refusal(sptc.InstructionError, sptc.evidence, {"instruction": "sm_90", "arch": ORDERED})
     for text, words in (
         (f"{OPCODE}::f8f6f4", r"\(m128n8k32\.f16\.e4m3\.e4m3\)$"),

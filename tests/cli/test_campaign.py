@@ -172,15 +172,15 @@ def _broken(shard: Shard, sample: bool) -> ShardResult:
 
 def test_a_shard_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     for work, message in (
-        (_deadly, "shard 9 failed: it killed its worker three times"),
-        (_broken, r"shard \d failed: it ended with ZeroDivisionError \(on purpose\)"),
+        (_deadly, r"shard 9 \(group of tiles\) failed: it killed its worker three times"),
+        (_broken, r"shard \d \(group of tiles\) failed: it ended with ZeroDivisionError \(on purpose\)"),
     ):
         monkeypatch.setattr(campaign, "run_shard", work)
         state = tmp_path / work.__name__
         output, errors = cli.streams(*SMALL, "--shards", 40, "--state", state, "--json", status=2)
         assert output == ""
         again = r"`sptc campaign --seed 11 --tiles 2 --arch sm_90 --only \d+`"
-        assert re.fullmatch(f"sptc campaign: {message}; run it again with {again}\n", complaints(errors)), errors
+        assert re.fullmatch(f"sptc campaign: {message}; repeat it with {again}\n", complaints(errors)), errors
     assert {*range(9)} <= {record["shard"] for record in records(tmp_path / "_deadly")}
 
 
@@ -199,8 +199,8 @@ def test_coverage(tmp_path: Path, cli: CommandLine) -> None:
 
 def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
-        (["--shards", "0"], "--shards: must be an integer of 1 or more, not '0'"),
-        (["--seconds", "inf"], "--seconds: must be a number above 0 and at most 1,000,000, not 'inf'"),
+        (["--shards", "0"], "--shards: the value must be an integer of 1 or more, not '0'"),
+        (["--seconds", "inf"], "--seconds: the value must be a number above 0 and at most 1,000,000, not 'inf'"),
         (["--shards", "1", "--seconds", "1"], "not allowed with"),
         (["--jobs", "1", "--scheduler", "x"], "not allowed with"),
         (["--only", "1", "--state", "x"], "--only cannot be combined with --state"),

@@ -316,7 +316,7 @@ def test_bad_input(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         ([], "INSTRUCTION or --nibble is required"),
         ([DENSE, "--operand", "metadata"], "is dense and has no metadata"),
         ([F16, "--operand", "scale_a"], "is not block-scaled"),
-        (["--nibble", "16"], "argument --nibble: must be a number from 0 to 15, such as 6, 0x6 or 0b0110, not '16'"),
+        (["--nibble", "16"], "argument --nibble: the value must be from 0 to 15, such as 6, 0x6 or 0b0110, not '16'"),
         (["--lane", 3, "--nibble", "6"], "--lane cannot be combined with --nibble, but --json can"),
         (["--nibble", "6", "--selector", 0], "--selector cannot be combined with --nibble"),
         ([F16, "--row", 1, "--svg", "x.svg"], "--svg draws whole operands: leave out --row, --lane"),

@@ -86,7 +86,7 @@ def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
     expected = sptc.gemm(a, b, instruction=rounded["instruction"], numerics=own)
     np.testing.assert_array_equal(np.load("nearest.npy"), expected)
     for more, message in (
-        (["--format", "f16", "--step-rounding", "RZ-f16"], "f16.f16, whose steps round to f32 or E8M13"),
+        (["--format", "f16", "--step-rounding", "RZ-f16"], "f16.f16, which rounds its sums to f32 or E8M13"),
         (["--format", "e4m3", "--alignment", 9], "on sm_90, but --fp8-alignment does"),
         (["--format", "f16", "--fp8-alignment", 9], "on sm_90, but --alignment does"),
     ):
@@ -208,7 +208,7 @@ def test_ways_in_files(matrices: dict[str, np.ndarray], cli: CommandLine) -> Non
     assert read_way(path) == way
     for content, message in (
         ("[1]", ": a method of summation must be an object of attributes and values, not [1]"),
-        ('{"way": null}', " holds no method of summation: the search found no method that gives every bit"),
+        ('{"way": null}', " holds no method of summation: no tried method gives all bits of the result"),
         ("{", " is not JSON"),
     ):
         path.write_text(content, encoding="utf-8")
@@ -233,7 +233,7 @@ def test_stream_k_over_blocks(swapped: bool, matrices: dict[str, np.ndarray], rn
     assert Way.of_record(report["way"]) == way
     check(cli, expected[:140], "--way", path, "--rows", 140)
     path.write_text(json.dumps(asdict(replace(way, order="any"))), encoding="utf-8")
-    message = "slices that are added in order 'any' have no single sum: name another order"
+    message = "the sum of slices of K depends on their order: name an order other than 'any'"
     cli.refuses("--a", "a.npy", "--b", "b.npy", "--way", path, message=message)
 
 
@@ -312,13 +312,13 @@ def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine, monkey
     assert errors == f"sptc gemm: interrupted; finished blocks are stored in {kept}\n"
     assert not Path("d.npy").exists()
     for other, message in (
-        (["--split-k", "3,5"], "split_k [2, 6], not [3, 5]"),
-        (["--promote", "8"], "promote 4, not 8"),
-        (["--result", "f16"], "result bf16, not f16"),
-        (["--alpha", "2"], "alpha 1.0, not 2.0"),
-        (["--bias", "bias.npy"], "bias None, not "),
+        (["--split-k", "3,5"], "split_k is [2, 6], not [3, 5]"),
+        (["--promote", "8"], "promote is 4, not 8"),
+        (["--result", "f16"], "result is bf16, not f16"),
+        (["--alpha", "2"], "alpha is 1.0, not 2.0"),
+        (["--bias", "bias.npy"], "bias is None, not "),
     ):
-        cli.refuses(*words, *other, message=f"d.npy.partial holds another matrix product: {message}")
+        cli.refuses(*words, *other, message=f"d.npy.partial holds results of another matrix product: its {message}")
     computed: list[int] = []
     monkeypatch.setattr(ProductFolder, "add", lambda folder, block: (computed.append(block.index), add(folder, block)))
     assert cli.status(*words) == 0
@@ -344,7 +344,7 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--a", "x.npy"], "give the files of A and B with --a and --b"),
         ([*RANDOM, "--output", "d.npz"], "d.npz must end in .npy"),
         ([*RANDOM, "--instruction", "mma.sp.x"], "'.x' in 'mma.sp.x.sync.aligned.row.col' is no part of mma; "),
-        (["--random", 1 << 62, 1, 1], "argument --random: must be an integer of at most 16777216"),
+        (["--random", 1 << 62, 1, 1], "argument --random: the value must be an integer of at most 16777216"),
         (["--random", 8, 8, 64, *scales], "sm_90 has no sparse instruction for f16 with block scales"),
     )
     for words, message in (
@@ -356,7 +356,7 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--running", "bf16", "--split-k", 1], "--running rounds sums of several slices of K"),
         (["--way", "way.json", "--arch", "sm_80"], "--arch sm_80 contradicts --way, which is for sm_90"),
         (["--beta", "2"], "--beta is the factor of C and needs --c"),
-        (["--alpha", "inf"], "argument --alpha: must be a number, not 'inf'"),
+        (["--alpha", "inf"], "argument --alpha: the value must be a number, not 'inf'"),
         (["--swapped"], "not 2:4 sparse: "),
         (["--scales", "ue8m0", "--instruction", WGMMA], f"{WGMMA} does not accept block scales of format ue8m0"),
         (["--a", "packed.npz", "--compare-dense"], "a is compressed, so no dense product can be computed for a comp"),

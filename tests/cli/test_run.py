@@ -194,7 +194,7 @@ def test_bad_words(cli: CommandLine) -> None:
         (["--nope"], "--nope"),
         (["--backend", "abacus"], "'abacus'"),
         (["--metadata", "lax"], "'lax'"),
-        (["--limit", "0"], "--limit: must be an integer of 1 or more"),
+        (["--limit", "0"], "--limit: the value must be an integer of 1 or more"),
     )
     CommandLine(cli.capsys).refuses("walk", message="'walk'")
 

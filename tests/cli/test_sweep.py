@@ -59,7 +59,7 @@ def test_bad_words(cli: CommandLine) -> None:
     cli.refuses_each(
         (["--formats", "s9"], "no point of the grid is a valid configuration; first point, s9 F=25 32 B mux4 select,"),
         (["--orders", "2"], "--orders permutes the ports before mapping to a cell library: add --liberty FILE"),
-        (["--cuts", "add"], f"argument --cuts: must be 'none' or comma-separated words among {cuts}"),
-        (["--step-bytes", "0"], "argument --step-bytes: must be an integer of 1 or more, not '0'"),
+        (["--cuts", "add"], f"argument --cuts: the value must be 'none' or comma-separated words among {cuts}"),
+        (["--step-bytes", "0"], "argument --step-bytes: the value must be an integer of 1 or more, not '0'"),
         (["--formats", "s8", "--step-bytes", "4", "--scheduler", ""], "Dask"),
     )

@@ -97,7 +97,7 @@ def test_a_product(cli: CommandLine) -> None:
 def test_bad_words(cli: CommandLine) -> None:
     f16, stationary = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "tcgen05.mma.ws.cta_group::1.kind::f16"
     cli.refuses_each(
-        ([stationary], f"no cycles are known for {stationary}: nobody has published"),
+        ([stationary], f"the cycle count of {stationary} is unknown: nobody has published"),
         (["--arch", "sm_80", "--svg", "x.svg"], "--svg draws only wgmma on sm_90; leave out --arch sm_80"),
         (["--product", "64", "64", "64"], "--product needs INSTRUCTION"),
         ([TEXT, "--tile", "64x64"], "--tile and --result-bytes need --product"),

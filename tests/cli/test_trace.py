@@ -158,11 +158,11 @@ def test_one_instruction_of_a_product(cli: CommandLine, rng: np.random.Generator
     np.save("dense.npy", rng.standard_normal((24, 96)).astype(np.float16))
     cli.text(*[word if word != "a.npy" else "dense.npy" for word in words], "--prune")
     cli.refuses_each(
-        ((*words, "--case", 3), "--case 3: the product takes 3 instructions along K, counted from 0"),
+        ((*words, "--case", 3), "--case 3: the matrix product takes only 3 instructions along K"),
         ((*words, "--svg", "y.svg"),
          "--svg and --datapath draw one of the 3 instructions along K: choose it with --case"),
         ((*words, "--seed", 1), "--seed draws a random tile and cannot be combined with --a and --b"),
         ((*words[:3], "--golden-only"), "name the files of A and B with --a and --b"),
-        ((*words[:5], "--row", 24), "row must be 0 to 23, a row of the product, not 24"),
+        ((*words[:5], "--row", 24), "row must be 0 to 23 in this matrix product, not 24"),
         ((F16, "--a", "dense.npy", "--b", "b.npy", "--row", 2), "row 2 of a, read as a matrix with one row, is inval"),
     )  # fmt: skip

@@ -296,7 +296,7 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((HALVES[0], B), {}, r"^a must be a matrix or a batch of matrices, not of shape \(8,\)$"),
     ((HALVES * 0.3, B), {"format": "s8"}, r"^a must hold integers from -128 to 127, the range of s8, not 0.3.* in row"),
     ((np.stack([HALVES] * 2), np.stack([B] * 3)), {}, r"^the batch shapes \(2,\) of a and \(3,\) of b do not broadc"),
-    ((HALVES, B), {"way": Way(instruction=WGMMA), "split_k": 2}, r"^give either the argument way, or instruction, ac"),
+    ((HALVES, B), {"way": Way(instruction=WGMMA), "split_k": 2}, r"^give either the argument way or its"),
     ((HALVES, sparsify(HALVES, "2:4")), {}, r"^b is the dense factor and cannot be compressed$"),
     ((HALVES, B), {"instruction": SCALED, "arch": "sm_120"}, r"^mma.* needs block scales, but none are given$"),
     ((sparsify(HALVES, "1:2"), B), {}, r"^wgmma.* needs a matrix compressed to 2:4, not a matrix compressed to 1:2$"),

@@ -248,7 +248,7 @@ NOT_PACKED: list[tuple[str, dict[str, Any], str]] = [
     (DENSE, {"e": np.zeros(32, np.uint32)}, r"is dense and takes no metadata operand e$"),
     (SCALED, {"scale_a": (np.zeros(32, np.uint32), 1, 0)}, r"^the byte id in scale_a of mma.* must be 0, not 1$"),
     (SCALED, {"scale_a": 0}, r"^scale_a of mma.* must be a tuple \(data, byte id, thread id\), not int$"),
-    (TENSOR, {"d": 0}, r"^unpack of tcgen05.* needs idesc as sptc.pack returns it: .*brackets does not replace idesc$"),
+    (TENSOR, {"d": 0}, r"^unpack of tcgen05.* needs idesc as sptc.pack returns it: .*not from brackets after"),
     (DENSE_TENSOR, {"d": 0, "e": 0}, r"^tcgen05.* is dense and takes no metadata operand e$"),
     (F16, {"selector": 2}, r"^the selector of mma.* must be 0 to 1, not 2$"),
     (TENSOR, {"tmem": 0}, r"^unpack of tcgen05.* needs d, the address of D in tmem, as sptc.pack returns it"),

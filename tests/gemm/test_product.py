@@ -239,7 +239,7 @@ def test_a_folder_keeps_finished_blocks(tmp_path: Path, rng: Random) -> None:
     assert sorted(again.done.items()) == [(0, blocks[1]), (2, blocks[0])]
     assert list(again.blocks(4)) == [1, 3]
     again.close()
-    with pytest.raises(FileError, match=r"holds another matrix product: format f16, not bf16; remove the"):
+    with pytest.raises(FileError, match=r"of another matrix product: its format is f16, not bf16; remove the"):
         ProductFolder(path, {"format": "bf16"})
     path.rename(tmp_path / "moved")
     with pytest.raises(FileError, match=r"moved was created at the path .*product; move the folder back or "):

@@ -191,7 +191,7 @@ def test_invalid_stream_k_records_and_words() -> None:
         with pytest.raises(OperandError, match=message):
             StreamK(**{**words, **change})
     for more, message in (
-        ({"split_k": 2}, r"^stream-K cannot be combined with split_k above 1 or with cut 'in turn'$"),
+        ({"split_k": 2}, r"^with stream_k, split_k must be 1, and cut must not be 'in turn'$"),
         ({"stream_k": 4}, r"^stream_k must be a StreamK, not 4$"),
     ):
         with pytest.raises(OperandError, match=message):

@@ -131,9 +131,9 @@ def test_two_instructions_take_elements_in_turn(rng: Random, bits: int, first: l
     np.testing.assert_array_equal(sptc.gemm(a, b, way=way), expected)
     found = sptc.identify(a, b, expected, result="f32", instruction=way.instruction)
     assert (found.exact, found.way and found.way.interleave) == (True, bits)
-    with pytest.raises(OperandError, match=r"^K has 5 instructions, an odd number, which cannot be interleaved$"):
+    with pytest.raises(OperandError, match=r"^interleave needs an even number of instructions along K, not 5$"):
         sptc.gemm(a[:, :80], b[:80], way=way)
-    message = r"^K is interleaved only for dense instructions and without scales, not for w"
+    message = r"^interleave needs a dense instruction and no scales: it does not apply to w"
     with pytest.raises(OperandError, match=message):
         sptc.gemm(np.zeros((64, 64), np.float16), b[:64], instruction=WGMMA, interleave=bits)
 
@@ -154,7 +154,7 @@ def test_a_chain_from_c_is_kept_apart_from_one_from_zero(rng: Random) -> None:
 def test_invalid_ways() -> None:
     for words, message in (
         ({"order": "random"},
-         r"^order must be 'in order' or 'reverse' .* 'tree' and bits of slice numbers as in 'tree 1 0', not 'random'$"),
+         r"^order must be 'in order' or 'reverse' .* a tree over bits of slice indices, e.g. 'tree 1 0', not 'random"),
         ({"order": "tree 2 0"}, r"^order must be 'in order' or .*, not 'tree 2 0'$"),
         ({"interleave": 16}, r"^interleave must be 0, 32 or 64 bits, not 16$"),
         ({"interleave": np.zeros(2)}, r"^interleave must be 0, 32 or 64 bits, not "),
@@ -167,13 +167,13 @@ def test_invalid_ways() -> None:
     ):  # fmt: skip
         with pytest.raises(OperandError, match=message):
             Way(instruction=WGMMA, **words)
-    with pytest.raises(OperandError, match=r"^K has 3 tiles of 1 instructions, too few for 4 slices$"):
+    with pytest.raises(OperandError, match=r"^split_k is 4, but K has only 3 tiles of 1 instructions$"):
         Way(instruction=WGMMA, split_k=4).slices(3)
     with pytest.raises(OperandError, match=r"^split_k is \(1, 1\), but its sum must be 3, the number of K tiles$"):
         Way(instruction=WGMMA, split_k=(1, 1)).slices(3)
-    with pytest.raises(OperandError, match=r"^order 'tree 1 0' adds 4 slices of K, not 3 slices$"):
+    with pytest.raises(OperandError, match=r"^order 'tree 1 0' needs 4 slices of K, but there are 3$"):
         combine([1, 2, 3], "tree 1 0", lambda one, other: one + other)
-    with pytest.raises(OperandError, match=r"^slices that are added in order 'any' have no single sum: name another"):
+    with pytest.raises(OperandError, match=r"^the sum of slices of K depends on their order: name an"):
         combine([1, 2, 3], "any", lambda one, other: one + other)
     for text, message in (
         ("tcgen05.mma.sp.kind::f16", r"must be a tcgen05.mma with shape and types in brackets"),

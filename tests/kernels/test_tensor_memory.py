@@ -128,7 +128,7 @@ fill: st.shared.u32 [%r5+{A}], %r6; add.u32 %r6, %r6, 128; add.u32 %r5, %r5, 512
         np.testing.assert_array_equal(done, row // 8 * 64 + row % 8 * 4 + 2, form)
         assert rows == len({*row.tolist()})
     body = f".reg .b64 %q<2>; {begin(1)} mov.u64 %q0, 0; tcgen05.cp.cta_group::1.128x256b.b8x16.b4x16_p64 [%r4], %q0;"
-    message = r"^line \d+: 'tcgen05\.cp.*b4x16_p64' is not modelled: .*without a change of format$"
+    message = r"^line \d+: 'tcgen05\.cp.*b4x16_p64' is not modelled: .*, and the elements must keep their format$"
     with pytest.raises(KernelError, match=message):
         run_kernel(text(body, head=SHARED), 1, 128, [result, result], arch="sm_100")
 

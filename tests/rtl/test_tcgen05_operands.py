@@ -264,7 +264,7 @@ def test_every_array_gets_its_operands(rng: Random) -> None:
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_block_scales_need_an_even_number_of_arrays() -> None:
     for arrays in (1, 3):
-        with pytest.raises(ConfigError, match=f"^arrays must be an even number with block scales, not {arrays}$"):
+        with pytest.raises(ConfigError, match=f"^the number of arrays must be even with block scales, not {arrays}$"):
             Tcgen05(TCGEN05_ARRAY, arrays)
         assert Tcgen05(replace(TCGEN05_ARRAY, formats=("f16",), scales=()), arrays).arrays == arrays
     gc.collect()  # Free the unused components here, where Amaranth's warnings about unused components are off.

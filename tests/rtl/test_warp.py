@@ -132,12 +132,12 @@ def test_a_reset_forgets_the_instruction(rng: Random) -> None:
 def test_what_cannot_serve_a_warp() -> None:
     rows_and_columns, step_bytes = "rows must divide 16 and columns must divide 8", "step_bytes must be 16 or 32"
     for changes, message in (
-        ({"rows": 3}, f"{rows_and_columns} to serve a warp, not 3 and 2"),
-        ({"columns": 3}, f"{rows_and_columns} to serve a warp, not 1 and 3"),
-        ({"columns": 16}, f"{rows_and_columns} to serve a warp, not 1 and 16"),
-        ({"step_bytes": 8}, f"{step_bytes} to serve a warp, not 8"),
-        ({"step_bytes": 64}, f"{step_bytes} to serve a warp, not 64"),
-        ({"formats": ("e2m1/4",), "scales": ("ue4m3",)}, "step_bytes must be 32 to serve a warp with e2m1/4, not 16"),
+        ({"rows": 3}, f"{rows_and_columns} in the array of a warp, not 3 and 2"),
+        ({"columns": 3}, f"{rows_and_columns} in the array of a warp, not 1 and 3"),
+        ({"columns": 16}, f"{rows_and_columns} in the array of a warp, not 1 and 16"),
+        ({"step_bytes": 8}, f"{step_bytes} in the array of a warp, not 8"),
+        ({"step_bytes": 64}, f"{step_bytes} in the array of a warp, not 64"),
+        ({"formats": ("e2m1/4",), "scales": ("ue4m3",)}, "step_bytes must be 32 in .* a warp with e2m1/4, not 16"),
     ):
         with pytest.raises(ConfigError, match=f"^{message}$"):
             Warp(replace(TINY, **changes))

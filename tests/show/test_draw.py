@@ -201,7 +201,7 @@ def test_what_cannot_be_drawn(tmp_path: Path) -> None:
         (lambda: datapath("volta"), ConfigError, r"^preset must be one of ampere, .*, not 'volta'$"),
         (lambda: datapath("hopper", "gpu"), ConfigError,
          r"^top must be one of unit, core, warp, warpgroup, tcgen05, not 'gpu'$"),
-        (lambda: draw_step(traced, 1), OperandError, r"^step must be 0 to 0, not 1$"),
+        (lambda: draw_step(traced, 1), OperandError, r"^the index of the step must be 0 to 0, not 1$"),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             draw_it()

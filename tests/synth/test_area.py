@@ -70,7 +70,7 @@ def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     assert result.core_twin.amounts["area"] < result.core.amounts["area"]
     assert result.array_overhead["area"] > result.overhead["area"]
     assert result.array["area"] == pytest.approx(2 * result.unit.amounts["area"] + result.core.amounts["area"])
-    assert (result.warp, result.refusal) == (None, "step_bytes must be 16 or 32 to serve a warp, not 4")
+    assert (result.warp, result.refusal) == (None, "step_bytes must be 16 or 32 in the array of a warp, not 4")
     assert sum(stage.count for stage in result.stages) == len(stages(unit(least))[0])
     parts = sum(stage.amounts["area"] for stage in result.stages) + result.between.amounts["area"]
     assert result.stages_sum["area"] == pytest.approx(parts)

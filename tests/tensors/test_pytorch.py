@@ -127,7 +127,7 @@ def test_forged_archives(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPa
         with pytest.raises(FileError, match=rf"x\.pt is not a complete \.pt file \({message}\)$"):
             open_tensors(path)
     torch.save(torch.ones(3), path, _use_new_zipfile_serialization=False)
-    with pytest.raises(FileError, match=r"\(the file is not a zip archive, which PyTorch writes since version 1\.6\)$"):
+    with pytest.raises(FileError, match=r"\(the file is not a zip archive, as PyTorch writes since version 1\.6\)$"):
         open_tensors(path)
     monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))
     sparse = {"w": semi_structured(np.zeros((32, 64), np.float32), "float16"), "c": of_cusparselt()}

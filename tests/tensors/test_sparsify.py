@@ -147,7 +147,7 @@ def test_undefined_nibbles_and_short_chunks() -> None:
     assert [broken(good, rule) for rule in ("plain", "ordered", "tcgen05")] == [1, 6, 6]
     with pytest.raises(OperandError, match="the rule must be one of plain, ordered"):
         expand(good, "none")
-    with pytest.raises(OperandError, match="plain rule accepts nibbles that 1:2 leaves undefined; use the tf32 rule"):
+    with pytest.raises(OperandError, match="rule plain accepts nibbles that 1:2 sparsity leaves undefined; use the"):
         expand(Compressed(np.ones((1, 1)), np.full((1, 1), 4, np.uint8), GRANULARITIES["1:2"]), "plain")
     dense = np.array([[1, 1, 0, 0, 0, 2, 0, 0], [0, 0, 0, 0, 0, 0, 3, 3]], np.int8)
     assert [short_chunks(sparsify(dense, name)) for name in ("2:4", "4:8")] == [2, 1]

@@ -49,7 +49,7 @@ OF_PAIR = r" must be a uint32 array of shape \[2, case, 128, 512\], not uint32 o
 #: Defect of an archive: instruction, key, function that changes the value of the key, and part of the error message.
 Defect = tuple[str, str, Callable[[Any], Any], str]
 DEFECTS: list[Defect] = [
-    *((text, key, change, f"{key} must be a uint32 array with a leading case axis, not {words}")
+    *((text, key, change, f"{key} must be a uint32 array with a first axis of test cases, not {words}")
       for text, key in (*((SPARSE, name) for name in "ABCDE"), (NVFP4, "scale_a"), (NVFP4, "scale_b"))
       for change, words in ((lambda x: x.view(np.int32), "int32"), (lambda x: x[0].ravel(), r"uint32 of shape \(\d"),
                             (lambda x: x.ravel()[0], r"uint32 of shape \(\)"))),
@@ -65,10 +65,10 @@ DEFECTS: list[Defect] = [
     (SPARSE, "instruction", lambda i: [i], STRING_WANTED + r"<U\d+ of shape \(1,\)"),
     (SPARSE, "A", lambda a: a[:, None], r"A .*\(3, 1, 32, 4\)"),
     (SPARSE, "E", lambda e: e[:, None], r"E .*\(3, 1, 32\)"),
-    (SPARSE, "A", lambda a: a[:2], r"different numbers of cases \(A 2, B 3, C 3, D 3, E 3\)"),
+    (SPARSE, "A", lambda a: a[:2], r"different numbers of test cases \(A 2, B 3, C 3, D 3, E 3\)"),
     (NVFP4, "scale_b", lambda s: s.repeat(2, 0), r"different .*, scale_a 3, scale_b 6\)"),
-    (WGMMA, "B", lambda b: b[1:], r"different numbers of cases \(A 3, B 2, C 3, D 3, E 3\)"),
-    (SPARSE, "A", lambda a: a[:0], "holds no cases"),
+    (WGMMA, "B", lambda b: b[1:], r"different numbers of test cases \(A 3, B 2, C 3, D 3, E 3\)"),
+    (SPARSE, "A", lambda a: a[:0], "holds no test case"),
     (SPARSE, "D", lambda d: d[..., :2], r"D .* \(3, 32, 2\), but C has \(3, 32, 4\)"),
     (NVFP4, "scale_ids", lambda i: i[:3], r"four integers, not int64 of shape \(3,\)"),
     (NVFP4, "scale_ids", lambda i: i + 0.5, "four integers, not float64"),
@@ -89,9 +89,9 @@ DEFECTS: list[Defect] = [
     (TCGEN05, "smem", lambda s: s.view(np.uint32), r"smem must be a uint8 .* \[case, byte\], not uint32"),
     (TCGEN05, "smem", lambda s: s[0], r"smem must be .*, not uint8 of shape \(32768,\)$"),
     (PAIR, "smem", lambda s: s[0], r"of shape \[2, case, byte\], not uint8 of shape \(3, 32768\)$"),
-    (TCGEN05, "smem", lambda s: s[1:], r"different numbers of cases \(tmem 3, smem 2, D 3\)$"),
-    (PAIR, "D", lambda d: d.repeat(2, 1), r"different numbers of cases \(tmem 3, smem 3, D 6\)$"),
-    (TCGEN05, "tmem", lambda t: t[:0], "holds no cases: its arrays are empty$"),
+    (TCGEN05, "smem", lambda s: s[1:], r"different numbers of test cases \(tmem 3, smem 2, D 3\)$"),
+    (PAIR, "D", lambda d: d.repeat(2, 1), r"different numbers of test cases \(tmem 3, smem 3, D 6\)$"),
+    (TCGEN05, "tmem", lambda t: t[:0], "holds no test case: its arrays are empty$"),
     (TCGEN05, "enable_input_d", lambda f: 2, r"enable_input_d must be 0 or 1, not int64 of shape \(\) with value 2$"),
     (TCGEN05, "enable_input_d", str, "enable_input_d must be 0 or 1, not <U"),
 ]  # fmt: skip
@@ -136,7 +136,7 @@ NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
     (lambda path, _: None, "does not exist"),
     (lambda path, _: path.mkdir(), UNREADABLE),
     (lambda path, _: path.write_text("A, B\n1, 2\n"), UNREADABLE),
-    (lambda path, _: path.write_bytes(single_array()), "single array, not an .npz register file"),
+    (lambda path, _: path.write_bytes(single_array()), r"single array, not a register file \(.npz\)"),
     (lambda path, _: zipfile.ZipFile(path, "w").close(), "lacks the key 'instruction'"),
     (lambda path, _: np.savez(path, **{"two\nlines": 0}), "lacks the key 'instruction'"),
     (lambda path, _: archive(path, "notes.txt", b"hello"), UNREADABLE + r" .the member 'notes.txt' is not an array.$"),

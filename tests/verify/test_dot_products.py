@@ -102,5 +102,5 @@ def test_invalid_archives(tmp_path: Path) -> None:
 
 def test_waves_are_of_one_register_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(SHIPPED), "--waves", str(tmp_path / "w.vcd")]) == 2
-    assert capsys.readouterr().err.endswith(f"takes a register file, not the 46 dot-product sets of {SHIPPED}\n")
+    assert capsys.readouterr().err.endswith(f"does not take dot products: {SHIPPED} holds 46 sets of them\n")
     assert not list(tmp_path.iterdir())

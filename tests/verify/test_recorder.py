@@ -152,11 +152,11 @@ def test_failing_kernels_and_invalid_records(files: Files, tmp_path: Path, capsy
     for change, message in (
         ({"format": "x"}, "is no record of GPU results"),
         ({"rows": 3}, "'rows' is missing or has the wrong type"),
-        ({"target": "sm_75"}, "the target 'sm_75' is unknown"),
+        ({"target": "sm_75"}, "the PTX target 'sm_75' is unknown"),
         ({"rows": []}, "the list 'rows' is empty, or one of its entries lacks 'name' or 'selector'"),
         ({"seed": 1}, "come from another version of sptc"),
         *(({"rows": [results["rows"][0] | x]}, "results of .* are damaged") for x in ({"d": "AAAA"}, {"sha256": "0"})),
-        ({"rows": [results["rows"][0] | {"selector": 2}]}, "has no selector 2"),
+        ({"rows": [results["rows"][0] | {"selector": 2}]}, "has no sparsity selector 2"),
     ):
         with pytest.raises(FileError, match=message):
             judged(path, results | change)
