@@ -68,7 +68,7 @@ ARRAYS = {
     "hopper": UNITS["hopper"],
 }
 SIDES = (4, 1)
-#: Top modules whose parts are measured, each with the configuration of its arrays of dot-product units.
+#: Top modules whose submodules are measured, each with the configuration of its arrays of dot-product units.
 _HOPPER = replace(PRESETS["hopper"], rows=8, columns=4)
 TOPS = {"warp": _HOPPER, "warpgroup": _HOPPER, "tcgen05": TCGEN05_ARRAY}
 #: Sparse instructions whose energy is measured, by format. e4m3 uses `wgmma`, since sm_90 emulates `mma` of e4m3.
@@ -82,7 +82,7 @@ INSTRUCTIONS = {
 #: Distributions of operands for the measurement of energy, and simulated cycles of each measurement.
 DISTRIBUTIONS, CYCLES = ("zeros", "75%", "half", "positive", "normal"), 4_000
 #: Unit for the energy of all formats, and single-format units whose energy is measured with normal operands. All units
-#: have the products per step (L) and the alignment bits (F) of sm_90, whose golden model checks the results.
+#: have the products per cycle (L) and the alignment bits (F) of sm_90, whose golden model checks the results.
 ENERGY_UNIT, ENERGY_ALONE = _HOPPER, ("f16 x16", "s8 x16", "s8 x32")
 
 #: Maximum size in bytes of the netlist file of a published design.
@@ -92,7 +92,7 @@ SMALL = ("s8 x4",)
 
 #: Figures of one measured design, by name: a value, or the median, least and largest value of several syntheses.
 Figures = dict[str, float | list[float]]
-#: Figures of all measured designs of a section of the record, by name of the design.
+#: Section of ``area.json``. Key: name of a measured design. Value: figures of the design.
 Section = dict[str, Figures]
 
 
@@ -260,7 +260,7 @@ def energy(run: Run) -> Section:
     return section
 
 
-#: Functions that measure the sections of the record, by name of the section.
+#: Key: name of a section of ``area.json``. Value: function that measures the designs of the section.
 SECTIONS: dict[str, Callable[[Run], Section]] = {
     "units": units,
     "arrays": arrays,

@@ -29,7 +29,7 @@ GROUPS = ("faults", "correct", "flipped", "large")
 class Task:
     """One product to diagnose; group, number and seed determine the product."""
 
-    group: str  #: Group of products, one of `GROUPS`: planted fault, correct, flipped bit, or large
+    group: str  #: Group of the matrix product, one of `GROUPS`: with a fault, correct, with a flipped bit, or large
     number: int
     seed: int
     largest: tuple[int, int, int]
@@ -47,7 +47,7 @@ class Outcome:
 
     task: Task
     seconds: float
-    failure: str  #: Text of a wrong diagnosis, or empty if the diagnosis is right
+    failure: str  #: Operands and text of the diagnosis if it is wrong; empty if the diagnosis is correct
 
 
 def flipped(rng: Random, case: Case) -> Case:

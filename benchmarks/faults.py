@@ -46,7 +46,7 @@ ALONE = ("blackwell",)
 BOXES = dict.fromkeys(("warpgroup", "tcgen05"), ARRAY)
 #: Maximum number of proofs in a batch. The outcomes of a batch are stored when the batch ends.
 BATCH = 25
-#: Number of vectors in the testbenches of the quick tests, by datapath and top module (tests/benches/test_benches.py).
+#: Number of test vectors in the quick testbenches (tests/benches/test_benches.py), by datapath and top module.
 QUICK = {
     **dict.fromkeys([(name, "components") for name in ("tiny", "ampere", "rtx-blackwell")], 200),
     ("tiny", "core"): 400,

@@ -27,7 +27,7 @@ from measure import Row, options, show
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Subpackages that only Python tests check. For the hardware, `faults.py` injects faults.
+#: Subpackages whose Python code can be mutated. For the hardware, `faults.py` injects faults instead.
 ROOMS = ("isa", "golden", "api", "gemm", "tensors", "verify")
 #: Patterns of files that are not copied to the tested checkout.
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "docs")

@@ -229,7 +229,7 @@ MANGLED: dict[str, Callable[[Random, Matrix], Matrix]] = {
     "metadata with single wrong nibbles": single_nibbles,
 }
 
-#: Kernel faults by name: function that makes a test case with the fault, and required properties of its product.
+#: Key: kernel fault. Value: function that makes a test case with the fault, and properties of a suitable product A B.
 PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
     **{name: (lambda p, stored=stored: p.case(stored(p), PLACES), {}) for name, stored in STORED.items()},
     **{name: (lambda p, read=read: p.case(p.times(p.a, read(p)), READ), {}) for name, read in READS.items()},

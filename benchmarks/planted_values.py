@@ -11,7 +11,7 @@ from sptc.gemm.choice import instructions_for
 
 READ = "operand read from other places"
 
-# Kernel faults in slices of K and accumulators.
+# Functions that plant kernel faults: wrong sums of slices of K, and wrong use of accumulators.
 
 
 def slice_missing(p: Product) -> Case:
@@ -180,7 +180,7 @@ def group_scaled(p: Product, change: Callable[[Product, dict[str, Matrix]], dict
     operands = changed.pop("operands", lambda a, b: (a, b))(a, b)
     y = sptc.gemm(*operands, result=result, backend="native", **{**way, **group_scales, **changed})
     if np.array_equal(y, sptc.gemm(a, b, result=result, backend="native", **way, **group_scales)):
-        return group_scaled(p, change)  # The fault changes no bit of the result: draw another product.
+        return group_scaled(p, change)  # The fault changes no bit of the result: draw other matrices.
     kinds = ("scale",) if operands[0] is a else ("slice of K", "accumulator")
     return Case(a, b, y, kinds, {"result": result, "dense": True, **group_scales})
 

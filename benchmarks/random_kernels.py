@@ -22,7 +22,7 @@ import numpy as np
 from kernel_opcodes import OPCODES, SPECIAL
 from numpy.typing import NDArray
 
-#: Size of a launch: CTAs, threads per CTA; and the number of recorded kernels, with seeds from 0.
+#: Number of CTAs of a launch, number of threads per CTA, and number of recorded kernels, whose seeds count from 0.
 GRID, BLOCK, KERNELS = 2, 64, 2000
 #: For each letter of a register type: number of registers, and PTX type.
 REGISTERS = {"r": (12, "b32"), "f": (8, "f32"), "q": (6, "b64"), "d": (4, "f64"), "h": (8, "b16"), "p": (6, "pred")}

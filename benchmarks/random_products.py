@@ -20,7 +20,7 @@ class Case:
     a: Matrix
     b: Matrix
     y: Matrix
-    #: Kinds of kernel fault that a right diagnosis may name: the planted kind, and kinds that give the same result
+    #: Kinds of kernel fault that a correct diagnosis may name: the planted kind, and kinds that give the same result
     #: bits.
     kinds: tuple[str, ...]
     words: dict[str, Any] = field(default_factory=dict)

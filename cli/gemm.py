@@ -286,7 +286,7 @@ def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
     values = {name: getattr(options, name) for name in (*names, *NUMERICS, "compare_dense", "alpha", "beta", "relu")}
     # Convert the method of summation to JSON and back, to compare it with the JSON in the folder of an unfinished
-    # product.
+    # matrix product.
     stored_way: dict[str, Any] = json.loads(json.dumps(asdict(way)))
     return {"version": __version__, **stored_way, **dict.fromkeys((*EPILOGUE_FILES, *SCALE_FILES)), **files, **values}
 

@@ -21,7 +21,7 @@ from .terminal import print_result
 
 __all__ = ["add_parser"]
 
-#: Default M, N and K of the product whose input matrices ``--probe`` writes.
+#: Default M, N and K of the matrix product whose input matrices ``--probe`` writes.
 _SHAPE = (128, 128, 4096)
 
 

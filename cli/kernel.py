@@ -74,8 +74,8 @@ def _run(options: argparse.Namespace) -> int:
         )
     seconds = time.monotonic() - begun
     if options.output:
-        # An array that is an argument of the launch has a buffer with its contents after the launch. Any other array is
-        # written as it was before the launch.
+        # Write the arrays that are arguments of the launch with their contents after the launch, which are in buffers.
+        # Write all other arrays with their contents before the launch.
         after = {id(array): content for array, content in run.buffers}
         write_tensors(options.output, {name: after.get(id(one), one) for name, one in launch.arrays.items()}, {})
     names = ("kernel", "ctas", "threads", "seconds", "instructions", "opcodes", "cycles", "loops", "findings", "exact")

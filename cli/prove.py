@@ -105,7 +105,7 @@ def _execute(options: argparse.Namespace) -> int:
         for outcome, proof in outcomes:
             if record and outcome.result == "proved":
                 recorded.append(proof)
-                if proof not in record.proofs:  # write each proof at once, so that an interrupted run can be continued
+                if proof not in record.proofs:  # write each proof immediately, so an interrupted run can be continued
                     record = record.with_proof(proof)
                     record.write(options.record)
             number, file = proofs.index(outcome.case), None

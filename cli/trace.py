@@ -30,7 +30,7 @@ __all__ = ["add_parser"]
 #: Options that apply only if the operands are a random tile.
 _DRAWN_OPTIONS = ("distribution", "nibbles", "seed")
 _TILE_OPTIONS = ("arch", *_DRAWN_OPTIONS)
-#: Options that apply only to the product of two given matrices.
+#: Options that apply only to the matrix product of two given matrices.
 _PRODUCT_OPTIONS = ("a_tensor", "b_tensor", "transpose_b", "prune")
 #: Maximum number of outputs of all random tiles that a command generates: the traced tile and all tiles before it.
 _MOST_OUTPUTS = 1 << 24

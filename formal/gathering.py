@@ -58,7 +58,7 @@ class Block:
     """A transfer at the ports of an array of dot-product units: operands that enter, or results that leave."""
 
     happens: Value  #: Whether the operands or results are transferred in the current cycle
-    #: Part of D whose operands or results are transferred: index of its rows, and index of its columns.
+    #: Block of D whose operands or results are transferred: index along the rows, and index along the columns.
     row: Value
     column: Value
     step: Value  #: Step along K (0 or 1) to which the operands or results belong

@@ -34,7 +34,7 @@ class Harness:
         self.observed: dict[str, Any] = {}  #: Values that a counterexample shows: free variables and named values
         self.claims: list[str] = []  #: Names of the signals that must be 1 in every cycle
         self.covers: list[str] = []  #: Names of the signals that must be 1 in some reachable cycle
-        self.flags: dict[str, Signal] = {}  #: Signals of claims and covers, by name of the claim or cover
+        self.flags: dict[str, Signal] = {}  #: Key: name of a claim or cover. Value: its signal
         self.registers = False  #: Whether the design has a clock
         self.any_state = False  #: Whether registers of components may begin with any value
         self.ports: list[Value] = []  #: Free variables: inputs with any value

@@ -31,7 +31,7 @@ class Proof:
     case: str  #: Parameters of the proof case as text
     presets: tuple[str, ...]  #: Configurations for which the property is proved with these parameters
     digest: str  #: Digest of the proof problem, from :func:`~sptc.formal.digest.problem_digest`
-    engine: str  #: Name of the engine that proved the problem
+    engine: str  #: Name of the proof engine that found the proof
     seconds: float | None  #: Processor time in seconds, or None if it was not measured
 
 

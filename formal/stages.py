@@ -35,9 +35,9 @@ _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "posit
 class _StandIn:
     """Stand-in for a pipeline stage of a dot-product unit. The proof follows the operands of one cycle."""
 
-    receiving: Value  #: Whether the stage receives the operands that the proof follows, in this cycle
-    answering: Value  #: Whether the stage outputs `answers`, its results for the operands that the proof follows
-    answers: dict[_Path, Value]  #: For each output port of the stage, the result for the operands of the proof
+    receiving: Value  #: Whether the operands that the proof tracks enter the stage in this cycle
+    answering: Value  #: Whether the stage outputs `answers` in this cycle
+    answers: dict[_Path, Value]  #: For each output port of the stage, its value for the operands that the proof tracks
 
 
 def _cycles_in(name: str, config: CoreConfig) -> int:
@@ -94,7 +94,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     unit = h.add("unit", opened(Unit(config)))
     parts, enable = unit.parts, h.free("enable")
     marked = constant(h, "marked_step", unit.step.shape())
-    # Number of enabled cycles since the operands that the proof follows entered, including the first; zero before.
+    # Number of enabled cycles since the tracked operands entered the unit, including the cycle of entry; 0 before.
     age = Signal(range(config.latency + 2), name="age")
     claim_chosen(h, age == 0)
     enters = h.named("enters", h.free("mark") & enable & (age == 0))
@@ -133,8 +133,8 @@ def _stages(h: Harness, config: CoreConfig) -> None:
         depth = sum(cut in config.cuts for cut in CUTS[: CUTS.index(name)])
         h.claim(f"{name}_receives", ~now(depth - _cycles_in(name, config)) | stage.receiving)
         h.claim(f"{name}_answers", ~now(depth) | stage.answering)
-    # The accumulator and the block scales bypass the multiply stage. The claim `passes` delays both inputs of the unit
-    # by a copy of the registers behind operand selection, and compares them with the values that the proof follows.
+    # The accumulator and the block scales bypass the multiply stage. The claim `passes` delays these two inputs
+    # by as many registers as operand selection has, and compares them with the inputs of the cycle that is tracked.
     sources = unit.step, marked
     passing, expected = (Cat(each.c, each.c[31] ^ each.overflow, each.scale_a, each.scale_b) for each in sources)
     cycles = int("select" in config.cuts)

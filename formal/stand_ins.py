@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 WORD = 32
-#: Width in bits of a register number. The numbers count the registers of one operand in all tensor cores.
+#: Width in bits of a register number: index among all registers that hold an operand, in all lanes and tensor cores.
 PLACE_BITS = 10
 #: Number of 16-byte segments in a row of A.
 SEGMENTS = 2
@@ -157,7 +157,7 @@ class FetchStandIn:
         #: arrives.
         self.segment, self.arriving = Signal(name="segment_of_a"), Signal(name="a_arriving")
         layout = data.StructLayout({"panel": range(a_panels), "segment": 1, "tag": 1, "mark": 1})
-        #: Core matrix of A that arrives: its eight rows, its 16 bytes along K, its instruction's slot and test bit.
+        #: Place of the core matrix of A that arrives, slot of its instruction, and bit that tells instructions apart.
         self.core_matrix = Signal(layout, reset_less=True, name="core_matrix_of_a")
         names = ("may_read_b", "may_offer_b", "may_read_a")
         self._read_b, self._offer_b, self._read_a = (h.free(name) for name in names)
@@ -208,7 +208,7 @@ class ColumnReaderStandIn:
         self._accept = h.free("may_accept_request")
         #: Whether a tensor-memory column arrives, and whether a request is complete (no column is still to arrive).
         self.arriving, self.complete = Signal(name="column_arriving"), Signal(name="columns_complete")
-        #: The tensor-memory column that arrives: its number, and the slot (`tag`) and test bit of its instruction.
+        #: Tensor-memory column that arrives, slot of its instruction, and bit that tells instructions apart.
         self.place = Signal(range(ALL_COLUMNS), reset_less=True, name="column_place")
         self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
         self.done = Signal(ALL_COLUMNS, name="columns_done")  #: Mask of tensor-memory columns that the request has read

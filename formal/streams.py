@@ -71,7 +71,7 @@ class Flow:
         m.d.sync += inside.eq(inside + self.accepts - self.delivers)
         h.observed["inside"] = inside
         self.most = most
-        # Whether an input was marked, the number of inputs in front of it, and whether its result was delivered.
+        # Whether the proof has chosen an input, how many inputs are ahead of it, and whether its result was delivered.
         marked, self.ahead, self.passed = Signal(name="marked"), Signal(range(most + 2), name="ahead"), Signal()
         self.marks = h.named("marks", h.free("mark") & self.accepts & ~marked)
         with m.If(self.marks):

@@ -22,7 +22,7 @@ _Words = dict[str, Any]
 #: Numbers of slices of K to try. `_FEW` are tried before ways of summation that add the results of short chains of
 #: instructions to f32 registers, and `_MANY` after these ways, since kernels rarely use many slices.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
-#: Numbers of instructions to try per promoted partial sum, which is a chain result that is added to f32 registers.
+#: Numbers of instructions per chain to try. The result of each chain is added to f32 registers (promotion).
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
 #: Numbers of instructions to try per K tile, a group of successive instructions along K.
 _TILES = (1, 2, 4, 8)
@@ -33,7 +33,7 @@ _WORKERS = {
 }  # fmt: skip
 #: Numbers of rows and columns of stream-K output tiles to try.
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
-#: Orders to try for adding the slices of K in stream-K; and a minimum of K tiles per slice to try in addition to 1.
+#: Orders to try for adding the slices of K in stream-K. Minimum numbers of K tiles per slice to try: 1 and `_LEAST`.
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
 #: Maximum number of stream-K schedules that are generated, and maximum number of schedules that are tried; only
 #: schedules with distinct result bits are tried.
@@ -41,7 +41,7 @@ _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
 #: Number of iterators at the beginning of :func:`_kinds` that yield likely ways of summation. These iterators are used
 #: with every family of instructions before any other iterator is used.
 _LIKELY = 3
-#: Maximum number of recorded ways of summation that give equal result bits.
+#: Maximum number of ways of summation with equal result bits that the search keeps.
 _MOST_ALIKE = 8
 #: Numbers n to try: 2^n slices of K are added in a tree of n levels. Each level adds pairs of slices whose numbers
 #: differ in one bit, and every order of the bits is tried.
@@ -111,7 +111,7 @@ class Expressions:
         if name not in self._chains:
             step, number = _step(way.instruction, way.arch)
             steps = chain_of_way[:, None] * number + np.arange(number)
-            # With interleaved operands, the K of the instruction also determines which elements are added in one step.
+            # With interleaved operands, the K of the instruction also determines which elements are summed together.
             interleaved = way.interleave and (way.interleave, way.parsed.k)
             self._chains[name] = self._number((way.convert_a, way.convert_b, interleaved, step, steps.tobytes()))
         return self._chains[name]

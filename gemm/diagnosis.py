@@ -20,7 +20,7 @@ from .ways import Way
 
 __all__ = ["Diagnosis", "Identification", "Miss", "Output", "Remaining", "diagnosis_of"]
 
-#: Fields of :class:`Miss` (first wrong output of a way of summation) in its JSON record, besides the way itself.
+#: Fields that the JSON record of a :class:`Miss` contains in addition to the fields of its way of summation.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
 #: Margin of evidence in bits. The evidence for an exact way of summation is weak if it differs from the next best way
 #: of summation in fewer outputs than log2(number of tried ways) + margin. With 4 bits, the probability of a match by
@@ -39,7 +39,7 @@ _EXCHANGED = {
 class Output:
     """One output of a matrix product, with all data that are needed to compute it again."""
 
-    way: Way  #: Way of summation of this output. A stream-K schedule is replaced by the K slices of the output.
+    way: Way  #: Order and roundings of the additions. The K slices of this output replace a stream-K schedule.
     factors: Factors  #: The row of the left operand and the column of the right operand that give this output
     epilogue: Epilogue  #: Epilogue that is applied to this output
 
@@ -82,9 +82,9 @@ class Diagnosis:
     text: str  #: Text of the diagnosis for the user
     differing: NDArray[np.bool_]  #: For each output of the result, whether it differs from the correct product
     remaining: int  #: Number of outputs that the diagnosis does not explain
-    way: Way | None  #: Way of summation by which the correct product is computed
+    way: Way | None  #: Order and roundings of the additions that give the correct matrix product
     first: Remaining | None  #: The first output that is not explained; None if all outputs are explained
-    #: The nearest way of summation, with the operands of its first wrong output; None if a way of summation is exact.
+    #: Way of summation with the fewest wrong outputs, and operands of the first of them; None if a way has none.
     nearest: Miss | None = None
 
     def record(self) -> dict[str, Any]:
@@ -124,24 +124,24 @@ class Identification:
     """Result of a search for the way of summation of a matrix product."""
 
     exact: bool  #: Whether the search found a way of summation that reproduces the result bit for bit
-    way: Way | None  #: The first way of summation that was found to give every bit
+    way: Way | None  #: The first way of summation found that reproduces the result bit for bit
     #: Number of outputs that were compared with the results of `way`, or of `nearest` if no way of summation is exact.
     compared: int
-    #: The way of summation that differs from the given result in the fewest outputs, but at least one output. If `way`
-    #: is exact, `nearest.differing` outputs distinguish it from `nearest`. None if all ways that were tried are exact.
+    #: Among the ways of summation with a wrong output, the one with the fewest wrong outputs. If `way` is exact,
+    #: `nearest.differing` outputs distinguish it from `nearest`. None if every way that was tried is exact.
     nearest: Miss | None
     equal: tuple[Way, ...] = ()  #: Other ways of summation that give the same result bits for these operands
     #: If no way of summation is exact: a way of summation that explains every output if the slices of K may be added
     #: in another order for each output, as with atomic additions. The results of such an order are not
     #: deterministic, so `exact` is False.
     possible: Way | None = None
-    tried: int = 0  #: Number of ways of summation that were tried
+    tried: int = 0  #: Number of ways of summation (orders and roundings of additions) that were tried
     #: Other ways of summation that give the same bits as `way` for all operands; then other instructions that give the
     #: same bits as the instruction of `way`.
     alike: tuple[Way, ...] = ()
     instructions_alike: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  #: Sentences on how the operands were interpreted and converted
-    diagnosis: Diagnosis | None = None  #: If no way of summation is exact: the diagnosis of the result
+    diagnosis: Diagnosis | None = None  #: Diagnosis of the result if no way of summation reproduces it
 
     @property
     def weak_evidence(self) -> bool:

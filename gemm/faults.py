@@ -33,7 +33,7 @@ __all__ = ["explain"]
 #: slices of K are tried.
 _SAMPLE = (96, 96)
 #: A kernel fault is near if it nearly reproduces at least the fraction `_CLOSE` of the compared outputs. The `_TRIED`
-#: nearest faults are tried with all ways of summation.
+#: nearest faults are tried with every way of summation (order and roundings of additions).
 _CLOSE, _TRIED = 0.85, 8
 #: If more than this fraction of the wrong outputs is near the correct product, the kernel may differ only in rounding.
 _FINE = 0.98
@@ -43,14 +43,14 @@ _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
 #: `_STORED_WAYS` and `_NEAR_WAYS`, numbers of ways of summation to try, are multiplied by the number of orders in which
 #: the tried ways of summation apply scales, but at most by `_MOST_ORDERS`.
 _MOST_ORDERS = 3
-#: A conversion to tf32 is tried only if the product with this conversion differs from the result by at most
-#: `_MOST_ERROR` times the smallest difference among all conversions.
+#: Each conversion of A and B to tf32 gives a matrix product whose distance from the kernel's result is computed. The
+#: conversion is tried only if this distance is at most `_MOST_ERROR` times the smallest distance.
 _MOST_ERROR = 16
 #: A kernel fault is accepted only with evidence of `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN` bits,
 #: where `_CHOICE` is the information content of the choice of a fault and a way of summation.
 _CHOICE, _MARGIN, _FACTOR = 12, 16, 2
-#: Maximum number of rows (or columns) of a product for which each row is tried with the metadata and scales of every
-#: other row.
+#: Each row (or column) of a matrix product is tried with the metadata and scales of every other row only if there are
+#: at most this many rows.
 _SOLVED = 512
 #: Maximum number of outputs of a row (or column) that are computed with the metadata or scales of other rows.
 _LINE = 64
@@ -249,7 +249,7 @@ class _Examination:
             self.tried += 1
             try:
                 score, far = self._distance(fault, self.problem.ways[0])
-            except OperandError:  # K or the scale groups of the faulty operands do not fit the way of summation.
+            except OperandError:  # The way of summation does not allow K or scale groups of these operands.
                 continue
             if far == 0 and (explanation := self._whole(fault, self.problem.ways[0])):
                 yield explanation
@@ -321,7 +321,7 @@ class _Examination:
                 continue
             if explanation := self._whole(fault, way):
                 yield explanation
-                # Accept a further way of summation only if it reproduces outputs that earlier ways do not reproduce.
+                # Accept another way of summation only if it reproduces outputs that no accepted way reproduces.
                 rows, columns = chosen(explanation.codes != self.target, *PROBE)
                 rest = Grid(fault.setting, rows, columns), self.target[np.ix_(rows, columns)]
             if (tried := tried + 1) == _TRIED:
@@ -337,7 +337,7 @@ class _Examination:
         changed = fault.change_way(way) if fault.change_way else way
         codes = fault.setting.codes(changed)
         if changed != way and fault.setting is not self.setting:
-            # codes() raises an error if `changed` has chains of instructions that span groups of the correct scales.
+            # codes() raises an error if an instruction chain of `changed` spans several groups of correct scales.
             with suppress(OperandError):
                 if np.array_equal(codes, self.setting.codes(changed)):
                     return None
@@ -384,7 +384,7 @@ class _Examination:
                 nearest = self.problem.ways[0]
                 yield from self._solved(array, nearest)
                 # Arrays of similar rows give results that differ only in rounding errors. To choose among such rows,
-                # try the way of summation of the best explanation, too.
+                # also use the way of summation (order of additions) of the best explanation found so far.
                 if self.best and self.best.way != nearest:
                     yield from self._solved(array, self.best.way)
 

@@ -267,6 +267,6 @@ def _layouts(rows: int, chunks: int, bits: int) -> dict[str, NDArray[np.intp]]:
     for name, atom_of in {**atoms, "CUTLASS 3 for sm_100": partial(atom_sm100, bits)}.items():
         with suppress(Error, KeyError, ValueError):
             placed = in_atoms(every, atom_of()).ravel()
-            if placed.size == every.size:  # Skip layouts whose metadata blocks would be padded beyond the matrix.
+            if placed.size == every.size:  # Skip layouts that need padding of the metadata.
                 addresses[name] = placed.argsort().reshape(rows, chunks)
     return addresses

@@ -177,9 +177,9 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
 class _Table:
     """Table of scales. A table row is for 1 or 128 rows of A (or columns of B), a table column for a block along K."""
 
-    setting: Setting  #: Operands and epilogue of the correct product
+    setting: Setting  #: Operands and epilogue of the correct matrix product
     axis: int  #: Axis of the matrix product along which the scales vary: 0 for scales of A, 1 for scales of B
-    line: str  #: Noun for the rows of A (columns of B) of one table row: "row", "column" or "block of 128 rows"
+    line: str  #: Noun for what a table row stands for, such as "row", "column" or "block of 128 rows"
     array: NDArray
     applied: _Applied  #: Key: text of a common mistake of kernels. Value: scales with this mistake
     part: str  #: Argument of :meth:`sptc.gemm.setting.Setting.part` that selects the scales

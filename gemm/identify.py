@@ -134,7 +134,7 @@ def identify(
     if fmt and isinstance(left, np.ndarray):
         left, right = map(typed_codes, (left, right), formats_of(fmt))
     k, named = left.shape[-1] if left.shape else 0, arch
-    # If an instruction is named, it is not yet known whether A or B is its left factor, so `fmt` is checked later.
+    # With a given instruction, `fmt` is checked later: A or B can be the left factor, and this is not yet known.
     families = _families(None if instruction else fmt, instruction, named, dense, scales, k)
     arch = same_numerics(arch)
     plain = Way(instruction=str(families[0][0]), arch=arch, result=result)

@@ -208,7 +208,7 @@ def _operands(
                 numbers = np.pad(numbers, ((0, 0), (0, missing)))
             sparse = sparsify(numbers, i.granularity, prune=request.prune, producer=request.producer, progress=progress)
         stored = sparse if isinstance(sparse, np.ndarray) else sparse.stored
-        # A scale is for `i.span` logical elements, of which a sparse A stores half.
+        # One scale covers `i.span` logical elements along K. A sparse A stores half of these elements.
         block = i.span and i.span * i.stored_k // i.k
         codes, own, scales = _quantised(stored, i.a, i, request.nan, block, progress)
         scale *= own

@@ -46,7 +46,7 @@ class Probe:
     different: int
     #: Number of outputs that differ between the two ways of summation with the most similar distinct results.
     least: int
-    outputs: int  #: Number of outputs in which the ways of summation were compared
+    outputs: int  #: Number of outputs of the matrix product on which the ways of summation were compared
 
     def __str__(self) -> str:
         return (

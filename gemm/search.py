@@ -41,8 +41,8 @@ _RIVALS, _TRIED_BESIDE = 4, 400
 #: Number of ways of summation that are tried before the search for kernel faults, if the errors of the result are
 #: larger than rounding errors.
 _BEFORE_FAULTS = 40
-#: Number of multiplications above which a product is large. For a large product, only one next best way of summation is
-#: compared on all outputs.
+#: If a matrix product has at least this number of multiplications, only one way of summation with wrong outputs (the
+#: nearest) is compared on all outputs.
 _LARGE = 1 << 33
 #: Number of outputs in a batch when all orders of adding the slices of K are tried.
 _ORDERED_OUTPUTS = 2048

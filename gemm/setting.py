@@ -214,8 +214,8 @@ class Fault:
 
     kind: str  #: Kind of fault, one of :data:`sptc.gemm.setting.KINDS`
     text: str  #: Text that names the fault and completes "explained by: "
-    setting: Setting  #: Operands, epilogue and result conversion with the fault
-    change_way: Callable[[Way], Way] | None = None  #: Function that changes a way of summation as the fault does
+    setting: Setting  #: Operands, epilogue and result conversion of a kernel that has the fault
+    change_way: Callable[[Way], Way] | None = None  #: Function that applies the fault to a way of summation
     bits: float = 0.0  #: Information content in bits of the parameters that were fitted to the result
 
 
@@ -223,9 +223,9 @@ class Fault:
 class Problem:
     """A result that no way of summation reproduces, with the data that the search for its fault needs."""
 
-    setting: Setting  #: Operands and epilogue, transposed if the kernel computes the transposed product
+    setting: Setting  #: Operands and epilogue, transposed if the kernel computes the transposed matrix product
     target: NDArray  #: Codes of the result, transposed if the kernel computes the transposed product
-    ways: Sequence[Way]  #: Ways of summation that were tried, those with the fewest wrong outputs first
+    ways: Sequence[Way]  #: Ways of summation that were tried, sorted by their number of wrong outputs
     instructions: Sequence[Instruction]
     #: Function that yields the operands after other roundings of the caller's numbers, and a text for each rounding.
     rounded: Callable[[], Iterator[tuple[str, Setting]]]
@@ -238,7 +238,7 @@ class Explanation:
 
     kind: str  #: Kind of the fault, one of :data:`KINDS`
     text: str
-    way: Way  #: Way of summation of the matrix product that a kernel with the fault computes
+    way: Way  #: Order and roundings of the additions in a kernel that has the fault
     codes: NDArray  #: Result codes of the matrix product with the fault
     correct: NDArray  #: Codes of the correct product by the same way of summation
     remaining: int  #: Number of outputs that the fault does not explain

@@ -27,12 +27,12 @@ __all__ = [
     "Chains", "Finish", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "stored", "sums",
 ]  # fmt: skip
 
-#: Maximum number of results of instruction chains in memory, and maximum rows and columns of a block of outputs.
+#: Maximum number of partial sums in memory, and maximum numbers of rows and columns of outputs computed at once.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
 #: Maximum number of bytes of results of instruction chains that are cached for other ways of summation.
 _KEPT_BYTES = 1 << 28
 
-#: Function that converts float32 or int32 results to the result type of a way of summation, and returns codes.
+#: Function that converts float32 or int32 sums to the result type that the :class:`Way` states, and returns codes.
 Finish = Callable[[NDArray, Way], NDArray]
 _Chain = NDArray[np.intp]
 

@@ -22,7 +22,7 @@ from .trace import Step, Trace
 
 __all__ = ["multiply", "multiply_by", "traced"]
 
-#: Number of elements of D computed at once, so that the terms of a step fit into the second-level cache.
+#: Number of elements of D computed at once: few enough that the products of one rounded sum fit into the L2 cache.
 _BLOCK_OUTPUTS = 8192
 
 

@@ -28,7 +28,7 @@ class Target:
     #: Whether code for this target runs only on the chip of `arch`. If the code also runs on other chips, recordings of
     #: the chip of `arch` are no evidence for the target.
     same_chip: bool = True
-    #: Instructions of `arch` that the target does not support, as :func:`kind_word` names them.
+    #: Words (see :func:`kind_word`) for instructions that `arch` has, but this PTX target does not support.
     lacks: frozenset[str] = frozenset()
 
     def has(self, instruction: Instruction) -> bool:

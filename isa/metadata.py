@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 UNITS_PER_CHUNK = 4
-#: Width in bits of the unit that a metadata index selects if elements have 16 or 32 bits. Otherwise, it has 8 bits.
+#: Width in bits of the unit that a metadata index selects if elements have 16 or 32 bits; for others, units are bytes.
 _WIDE_UNIT_BITS = 16
 
 

@@ -44,7 +44,7 @@ NO_FLOOR = -282
 class Method(Enum):
     """Method by which an instruction computes a result from its products and its accumulator."""
 
-    FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of `step` products and the accumulator
+    FUSED = "fused"  #: each T-FDPA (truncated fused dot-product-add) sums `step` products and the accumulator
     GROUPED = "grouped"  #: truncated fused dot-product-add of groups of 16 products, each with its own scales
     #: T-FDPA (truncated fused dot-product-add) sums the products of the even pairs of stored elements (bytes 0 and 1
     #: of each register). A second T-FDPA adds the odd pairs (bytes 2 and 3). An IEEE addition then adds C.

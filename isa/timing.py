@@ -90,7 +90,7 @@ class Source(Enum):
     MEASURED = "measured"  #: interval and latency of this instruction were measured for this project
     FITTED = "fitted to measurements"  #: timing from a formula that was fitted to measurements of other types or N
     MEASURED_ELSEWHERE = "measured by others"
-    DATA_SHEET = "white paper"  #: timing derived from the rate in the manufacturer's white paper
+    DATA_SHEET = "white paper"  #: interval and latency derived from the throughput in the manufacturer's white paper
     MODELLED = "modelled"  #: timing derived from other instructions, or from another chip
 
 

@@ -40,7 +40,7 @@ _INTEGER: dict[str, Function] = {
 _KNOWN = {"lo", "hi", "wide", "rn", "ftz", "uni"}
 #: Instructions that read the carry flag of the thread.
 _CARRIED = ("addc", "subc", "madc")
-#: For each further qualifier: instructions that may have it.
+#: Key: qualifier that only some integer instructions may have. Value: these instructions.
 _FURTHER = {"cc": ("add", "sub", "mad", *_CARRIED), "shiftamt": ("bfind",)}
 #: Types of instructions that accept only integers of 32 and 64 bits.
 _WORDS = ("u32", "s32", "u64", "s64")

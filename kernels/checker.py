@@ -65,7 +65,7 @@ class Checker:
         #: multiplications that may still read or write the word, and line of the latest such copy or multiplication.
         self.in_flight = {name: views(np.zeros(words, np.uint16)) for name in ("read", "write")}
         self.in_flight_line = {name: views(np.zeros(words, np.uint32)) for name in ("read", "write")}
-        #: Number of cells (of 1, 2 or 4 words) that unfinished work may still read, and number that it may still write.
+        #: Number of shared-memory cells (1, 2 or 4 words) that unfinished copies and multiplications read, and write.
         self.flying = {"read": 0, "write": 0}
         #: First part of the opcode (before the first dot) of the instruction at each line.
         self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}

@@ -117,11 +117,11 @@ def _directed(name: str, mode: str) -> Function:
     def compute(*values: NDArray[np.float32]) -> NDArray[np.float32]:
         values = tuple(np.broadcast_arrays(*values))
         a, b = values[0], np.float32(1) if name in ("add", "sub") else values[1]
-        # A product plus a zero of its own sign keeps the sign of a product that is zero.
+        # For mul, `c` is a zero with the sign of the product: adding it does not change the sign of a zero product.
         c = values[-1] if name != "mul" else np.where(np.signbit(a) != np.signbit(b), np.float32(-0.0), np.float32(0))
         c = -c if name == "sub" else c
         exact = fused(a, b, c)
-        if mode == "rm":  # an exact zero sum of a positive and a negative number is -0
+        if mode == "rm":  # rounding down makes the zero sum of a positive and a negative number -0
             exact = np.where((exact == 0) & (np.signbit(c) | np.signbit(a) ^ np.signbit(b)), -0.0, exact)
         return encoded(exact, "f32", Rounding(mode)).view(np.float32)
 

@@ -66,8 +66,8 @@ class KernelRun:
     threads: int  #: number of threads per CTA
     #: Number of executed thread instructions. An instruction counts once for each thread that executes it.
     instructions: int
-    #: Number of executed instructions by the first part of their opcode. An execution by several threads together, also
-    #: of several CTAs, counts once, so the numbers depend on which CTAs the simulation executes together.
+    #: Number of executed instructions by the first part of their opcode. An instruction that the simulation executes
+    #: for many threads at once counts once, so the numbers depend on which CTAs it simulates together.
     opcodes: dict[str, int]
     #: Tensor-core cycles of the launch for a single SM that executes all CTAs (:mod:`sptc.isa.timing`). None if the
     #: cycles of an instruction are unknown.

@@ -178,7 +178,7 @@ class Kernel:
     shared: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Offset and size in bytes of each variable in local memory.
     local: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Names of the parameters and results of called functions, which the kernel declares; and names of the results.
+    #: Names that the kernel declares for parameters and results of called functions: all names; names of results only.
     call_parameters: set[str] = field(default_factory=set)
     call_results: set[str] = field(default_factory=set)
     #: Initial content of each variable of the module in global or constant memory.

@@ -377,7 +377,7 @@ class _Body:
             raise KernelError(f"'{statement[:60]}' is not an instruction")
         name = "".join(opcode[0].split())
         arguments = split(statement[opcode.end() :])
-        if name.split(".")[0] == "call":  # in parentheses: result, before the name of the function, and parameters
+        if name.split(".")[0] == "call":  # the order is (results), name of the function, (parameters)
             result = arguments[0] if arguments and arguments[0].startswith("(") else ""
             self.kernel.call_results.update(re.findall(r"[%$\w]+", result))
             arguments = [part for part in arguments if not part.startswith("(")]

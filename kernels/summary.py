@@ -14,7 +14,7 @@ from .schedule import Program
 __all__ = ["KernelSummary", "summaries"]
 
 _NUMBER_BYTES = 8  # largest size in bytes of a parameter that is a number
-#: Topics of a summary, in order, each with the first parts of the opcodes that belong to the topic.
+#: Topics of the summary of a kernel, in order. Value: first parts of the opcodes that belong to the topic.
 _TOPICS = {
     "tensor cores": ("mma", "wgmma", "tcgen05"),
     "copies": ("cp", "ldmatrix", "stmatrix"),

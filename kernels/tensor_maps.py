@@ -49,7 +49,7 @@ class MapRecord:
     shape: tuple[int, ...]
     #: Distance in bytes between neighbouring elements along each axis except the innermost.
     strides: tuple[int, ...]
-    #: Size of the box in elements along each axis.
+    #: Size of the box that one copy moves, in elements along each axis.
     box: tuple[int, ...]
     #: PTX element type: ``u8`` to ``u64``, ``s32``, ``s64``, ``f16``, ``bf16``, ``f32``, ``f64``, ``f32.ftz``, ``tf32``
     #: or ``tf32.ftz``.

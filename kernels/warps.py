@@ -127,7 +127,7 @@ def _reduce(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         values, members = machine.every(read()).reshape(-1, WARP), _members(machine, mask, read_members)
         result = np.zeros(machine.count, numpy_type(type_))
-        for lanes in np.unique(members[machine.active(mask)]).tolist():  # one reduction per member mask
+        for lanes in np.unique(members[machine.active(mask)]).tolist():  # each member mask gets its own reduction
             each = [lane for lane in range(WARP) if lanes >> lane & 1]
             combined = combine.reduce(values[:, each], axis=1, dtype=numpy_type(type_)).repeat(WARP)
             result = np.where(members == lanes, combined, result)

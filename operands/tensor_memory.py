@@ -21,11 +21,11 @@ __all__ = ["Placement", "gather", "gather_tensor", "scatter_tensor", "shift_rows
 class Placement:
     """Index maps: the position of each operand element of one ``tcgen05.mma`` in the memory of a CTA."""
 
-    d: TensorMap  #: Positions of the elements of D, shape (rows of a CTA, n)
-    a: TensorMap | SharedMap  #: Positions of the stored elements of A, shape (rows of a CTA, stored K)
-    b: SharedMap  #: Positions of the elements of B, shape (columns of a CTA, K)
-    e: TensorMap | None = None  #: Positions of the metadata nibbles, shape (rows of a CTA, chunks); None if dense
-    #: Positions of the block scales of A, shape (rows of a CTA, scales), and of B, shape (n, scales).
+    d: TensorMap  #: Memory positions of the elements of D, shape (rows of a CTA, n)
+    a: TensorMap | SharedMap  #: Memory positions of the stored elements of A, shape (rows of a CTA, stored K)
+    b: SharedMap  #: Memory positions of the elements of B, shape (columns of a CTA, K)
+    e: TensorMap | None = None  #: Memory positions of metadata nibbles, shape (rows of a CTA, chunks); None if dense
+    #: Memory positions of the block scales of A, shape (rows of a CTA, scales), and of B, shape (n, scales).
     scale_a: TensorMap | None = None
     scale_b: TensorMap | None = None
     zero_columns: NDArray[np.bool_] | None = None  #: Whether each column of B is set to zero, shape (n,)

@@ -222,10 +222,10 @@ class AlignStage(wiring.Component):
         #
         #     bit of the term      grid_bits               padding      0
         #     significand of c     1fffffffffffffffffffffff-------------
-        # If the step's element format has an F below `grid_bits`, the largest F, `c_grid_exponent` is smaller by the
-        # difference, which shifts the accumulator further right by the same number of bits. `c_grid_exponent` is also
-        # smaller by `c_excess_bits`. The accumulator needs these bits above 2**(e_max + 1) if its exponent exceeds an
-        # e_max that does not include the accumulator.
+        # `grid_bits` is the largest F (number of alignment bits) of all element formats. For a format with a smaller F,
+        # `c_grid_exponent` is smaller by the difference, which shifts the accumulator further right by as many bits.
+        # `c_grid_exponent` is also smaller by `c_excess_bits`. The accumulator needs these bits above 2**(e_max + 1) if
+        # its exponent exceeds an e_max that does not include the accumulator.
         padding = self.widths.grid_bits + 1 + self.widths.c_excess_bits - ACCUMULATOR_SIGNIFICAND_BITS
         m.submodules.align_c = align = AlignmentShifter(
             ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1

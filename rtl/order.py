@@ -12,7 +12,7 @@ from .select import SelectStage
 
 __all__ = ["DENSE_NIBBLE", "ColumnOrder", "OrderedSelect", "RowOrder", "byte_order", "nibble_order", "selected_byte"]
 
-#: Metadata nibble for dense steps, which selects units 0 and 1 of the four units (8 or 16 bits) in a chunk of B.
+#: Metadata nibble for dense instructions. It selects units 0 and 1 of the four 8-bit or 16-bit units in a chunk of B.
 DENSE_NIBBLE = 0b0100
 #: Input ports that determine the order of elements at the inputs of dot-product units.
 _WIDE_AND_SPARSE = {
@@ -80,8 +80,8 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
     """Return which byte of selected B, the select stage's output, is multiplied by byte `byte` of stored A."""
     if wide or not config.interleaved:
         return byte
-    # Number of the chunk, and number of the kept element in this chunk, for each of four bytes in stored A and in
-    # selected B:
+    # For each of four bytes in stored A and in selected B: number of the chunk (2:4 group) to which the byte belongs,
+    # and number of the kept element (0 or 1) in this chunk:
     #
     #     byte           3       2       1       0
     #     stored A       1, 1    1, 0    0, 1    0, 0    chunk, kept element

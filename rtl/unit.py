@@ -69,7 +69,7 @@ class Unit(wiring.Component):
             m.submodules.select = select = SelectStage(config)
             m.d.comb += [select.b.eq(step.b), select.selects.eq(step.selects)]
             b = select.selected
-        # The accumulator is not clamped between two steps of an integer instruction, so its sign is bit 32.
+        # The accumulator is not clamped between two cycles of an integer instruction, so its sign is bit 32.
         c = Cat(step.c, step.c[-1] ^ step.overflow)
         control, a, b, c, scale_a, scale_b = (
             self._cut(m, "select", value) for value in (control, step.a, b, c, step.scale_a, step.scale_b)

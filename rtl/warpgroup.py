@@ -31,7 +31,7 @@ def warpgroup_layout() -> DescribedLayout:
     return DescribedLayout(registers | own | multiplication)
 
 
-#: Fields of a warpgroup's command that determine the flags of undefined usage.
+#: Fields of a warpgroup's command from which the hardware determines its flags of undefined behaviour.
 _FLAGGED = ("operation", "pending", "control", "a_descriptor", "b_descriptor", "a_shared", "last_panel")
 
 

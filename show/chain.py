@@ -32,7 +32,7 @@ class Link:
     #: Index of the slice of K (split K); and index, in the slice, of the sequence of instructions with one accumulator.
     slice: int
     chain: int
-    instruction: int  #: Index of the instruction along K
+    instruction: int  #: Index of the instruction among all instructions along K
     #: Codes of the accumulator (`c`) and of the result (`d`) of the instruction.
     c: int
     products: float | int  #: Exact sum of the products of the instruction, rounded once to a float

@@ -37,7 +37,7 @@ class PastedInstruction:
     line: PastedLine
     roles: tuple[OperandRole, ...]
     selector: int | None  #: Sparsity selector; None if the line of PTX gives no constant selector
-    notes: tuple[str, ...]  #: Notes on added qualifiers, wrong descriptors, and values that the line of PTX leaves open
+    notes: tuple[str, ...]  #: Remarks on added qualifiers, wrong descriptors, and values that the PTX line omits
 
     def as_dict(self) -> dict[str, object]:
         """Return the roles of the operands as JSON data."""

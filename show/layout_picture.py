@@ -126,7 +126,7 @@ def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
             else:
                 text = f"bits {bits[0]}, {bits[1]} \u2026 {bits[per_word - 1]}"
                 headers.append([(x, x + per_word, text) for x in words_of_row])
-    named = [cell for row in grid for cell in row if cell.meaning]  # cells with a colour in the legend
+    named = [cell for row in grid for cell in row if cell.meaning]  # cells whose colour the legend explains
     return _Panel(
         heading=_heading(place, i, selector, (rows, columns), lanes.shape, per_word),
         down=down,

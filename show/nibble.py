@@ -22,8 +22,8 @@ _EVERY = (_PYTORCH, _CUTLASS, _CUTEDSL)
 #: Nibbles that CuTeDSL writes according to its source code: for a chunk without a nonzero, and for chunks whose only
 #: nonzero is element 0, 1, 2 or 3.
 _OF_CUTEDSL = (0b1110, (0b1100, 0b1101, 0b1110, 0b1110))
-#: Nibbles that software writes for tf32 chunks without a nonzero, and for illegal chunks: nibble, content of the chunk,
-#: and name of the software.
+#: Nibbles that software writes for tf32 chunks without a nonzero, and for chunks with too many nonzeros: nibble,
+#: content of the chunk, and name of the software.
 _APART = (
     (0b0100, "no nonzero, tf32", _CUTLASS),
     (0b0000, "three or four nonzeros, which is illegal", f"{_CUTEDSL} on a GPU"),

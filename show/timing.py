@@ -62,7 +62,7 @@ class Row:
         plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
         if i.family == "tcgen05":
             return plain and (i.kind, i.a.name) in _LISTED_KINDS and i.n in _LISTED_TCGEN05
-        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # .sp::ordered_metadata has the cycles of .sp
+        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # .sp::ordered_metadata takes as many cycles as .sp
         return plain and not twin and (i.family == "mma" or i.n in _LISTED)
 
 

@@ -59,7 +59,7 @@ class Survey:
     refusal: str  #: Reason why module `warp`, which executes ``mma``, cannot be built; empty if it can be built
     stages: tuple[Stage, ...]  #: Stages of the dot-product unit, each synthesised separately
     between: Measurement | None  #: Logic of the dot-product unit that belongs to no stage
-    formats: tuple[FormatShare, ...]  #: Cost of each element format in the dot-product unit
+    formats: tuple[FormatShare, ...]  #: Area that each element format adds to the dot-product unit
     top: str  #: Name of the top module that was split into :attr:`parts`; empty if no top module was split
     #: Parts of the top module, each synthesised separately. The dot-product units are the first part.
     parts: tuple[Stage, ...]

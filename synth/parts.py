@@ -57,7 +57,7 @@ class Part:
     """A part of a top module, without the parts that are nested in the module of this part."""
 
     name: str
-    count: int  #: Number of instances of the part in the top module
+    count: int  #: Number of times that the top module contains this part (a submodule)
     #: Netlist of one instance of the part, or None for the dot-product units, which are measured separately.
     netlist: Netlist | None
 

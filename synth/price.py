@@ -42,7 +42,7 @@ class Measurement:
     amounts: dict[str, float]
     #: Length of the longest path: in picoseconds with a library or after placement in an FPGA, otherwise in gates.
     longest: float | None
-    #: Number of cells of each type, including black boxes. If the ports had several orders, the first order counts.
+    #: Number of cells of each type, including black boxes. With several port orders: the cells of the first order.
     cells: dict[str, int]
     seconds: float  #: Duration of the synthesis in seconds. A cached result has the original duration.
     cached: bool = False  #: Whether the result comes from the cache

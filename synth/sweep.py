@@ -48,8 +48,8 @@ class Point:
     """A point in a grid of configurations, with its configuration and the measurement of its dot-product unit."""
 
     place: Place
-    config: CoreConfig | None = None  #: Configuration at this point of the grid, or None if it is invalid
-    refusal: str = ""  #: Reason why the configuration at this point of the grid is invalid
+    config: CoreConfig | None = None  #: Datapath configuration of this grid point; None if it is invalid
+    refusal: str = ""  #: Reason why the parameters of this grid point give no valid configuration
     measurement: Measurement | None = None  #: Measurement of the dot-product unit, or None if it is not yet measured
 
     def __str__(self) -> str:

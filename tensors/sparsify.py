@@ -23,10 +23,10 @@ __all__ = ["PRODUCERS", "Producer", "expand", "sparsify"]
 class Producer:
     """Metadata conventions of a library where a matrix has fewer non-zeros than its sparsity pattern stores."""
 
-    empty: int  #: Metadata nibble, with 2:4 or 4:8, of four elements (with 4:8, four pairs) that are all zero
-    #: Metadata nibbles, with 2:4 or 4:8, if only element (with 4:8, pair) 0, 1, 2 or 3 of four is not zero.
+    empty: int  #: Metadata nibble of four zero elements (with 4:8 sparsity, of four zero pairs)
+    #: Four nibbles: nibble i is written if only element i (with 4:8 sparsity, pair i) of four elements is not zero.
     single: tuple[int, int, int, int]
-    empty_of_two: int  #: Metadata nibble, with 1:2 sparsity, of two elements that are both zero
+    empty_of_two: int  #: Metadata nibble of two zero elements, with 1:2 sparsity
     #: Whether stored units that are zero are written as +0. If not, they are copied from the matrix and can be -0.0.
     clears: bool
 

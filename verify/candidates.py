@@ -102,7 +102,7 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
     large = scaled_matrices(i, "huge", cases, rng)
     last = numerics.zero_exponent - numerics.alignment_bits
     least = i.d.minimum_exponent - i.d.fraction_bits
-    if numerics.method is Method.GROUPED:  # sums of 16 products near the last bit of D or the last that alignment keeps
+    if numerics.method is Method.GROUPED:  # draw sums near the lowest bit of D, or near the lowest aligned bit
         near = np.where(rng.random((cases, 1, i.scale_size)) < 0.5, least, last)
         exponents = near + rng.integers(-3, 6, near.shape)
     else:
@@ -173,8 +173,8 @@ def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
 _BELOW, _EXPONENTS = 25, 32
 #: Exponents of the first product of a row of A, relative to the exponent of the smallest subnormal of D.
 _FIRST = (-1, 0, 1)
-#: Number of types of tiles in :func:`least_matrices`: one for each exponent of the first product, one with a first
-#: product of zero, and one with only zero products.
+#: Number of kinds of tiles that :func:`least_matrices` draws: one for each exponent of the first product, one with a
+#: first product of zero, and one with only zero products.
 _TURNS = len(_FIRST) + 2
 
 

@@ -47,13 +47,13 @@ MOST_CASES = 256
 #: Target numbers of cases. First: cases that distinguish each neighbour (wrong model) from the right model. Second:
 #: cases that distinguish each pair of neighbours.
 _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
-#: Limits on the random tiles that are drawn at a time, per distribution, to choose test cases from. First: number of
-#: outputs that these tiles should have together. Second: maximum number of tiles.
+#: Size of one draw of candidate tiles from one distribution. First: number of outputs that the tiles of a draw should
+#: have together. Second: maximum number of tiles of a draw.
 _OUTPUTS, _TILES = 1024, 8
-#: Number of columns (N) of a candidate tile. A case of an instruction with larger N has the columns of several tiles.
+#: Number of columns (N) of a candidate tile. If the instruction has a larger N, several tiles form one test case.
 _COLUMNS = 8
 #: Maximum numbers of rounds that draw candidate tiles. First: rounds to distinguish neighbours (wrong models) from the
-#: right model. Second: rounds to distinguish neighbours also from each other.
+#: correct model. Second: rounds to distinguish neighbours also from each other.
 _ROUNDS, _ROUNDS_FOR_OTHERS = 24, 2
 _KEY = "conformance"
 
@@ -71,7 +71,7 @@ class Apart:
 class Pack:
     """Conformance pack of one instruction: cases, and neighbours (wrong models) whose results differ in these cases."""
 
-    file: Replayable  #: Operands of all test cases, and D of the right model, as a register file (``.npz``)
+    file: Replayable  #: Operands of all test cases, and D of the correct model, as a register file (``.npz``)
     seed: int
     candidates: int  #: Number of candidate tiles from which the cases were chosen
     #: Neighbours (wrong models) that can differ from the right model, including those that differ in no case of the
@@ -279,7 +279,7 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
     assert file.d is not None
     computed, expected = file.matrix(results), file.matrix(file.d)
     differing, first = compare(computed, [("the right model", expected)])
-    counts = {"": computed.size - differing}  # numbers of outputs that the right and each wrong model reproduce
+    counts = {"": computed.size - differing}  # numbers of outputs that the correct model and each wrong model reproduce
     if differing:
         operands = given_of(file)
         counts |= {

@@ -33,7 +33,7 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
     i, last = golden.instruction, len(golden.steps) - 1
     parameters = changed or numerics(i, golden.arch)
     if parameters.method is Method.EMULATED:
-        return 0  # the search cannot handle emulated instructions, which add C after all steps
+        return 0  # the search cannot handle emulated instructions, which add C after all products
     for index in range(last):
         tail = _tail(golden, operands, index, parameters)
         if _reaches(tail, d, i.d.bits):

@@ -101,7 +101,7 @@ def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
     yield from _method_neighbours(right, arch)
 
 
-#: Rounding modes that the right model and its neighbours (wrong models) have, by type of the result.
+#: Key: type of the result. Value: rounding modes that the correct model or a wrong model (neighbour) can have.
 _ROUNDINGS = {
     "f32": (Rounding.RZ_F32, Rounding.RNE_F32, Rounding.RZ_E8M13, Rounding.RNE_E8M13),
     "f16": (Rounding.RNE_F16, Rounding.RZ_F16),

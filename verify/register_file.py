@@ -57,7 +57,7 @@ class RegisterFile(Replayable):
 
     instruction: Instruction
     sparsity_selector: int  #: Sparsity selector; 0 for a dense instruction
-    #: Registers with A, B and C; the first axis is the case. For ``wgmma``, `b` is the image of shared memory, and `a`
+    #: Registers with A, B and C; the first axis is the tile. For ``wgmma``, `b` is the image of shared memory, and `a`
     #: is None if A is in shared memory.
     a: Registers | None = None
     b: Registers

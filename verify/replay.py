@@ -52,8 +52,8 @@ class Outcome:
     tiles: int
     outputs: int
     mismatches: int
-    flags: int  #: Number of flags of undefined metadata, one per chunk, compared with the metadata rule
-    first: Mismatch | None  #: First difference; its field `case` is the index of the tile
+    flags: int  #: Number of flags of undefined metadata (one per chunk) that were compared with the metadata rule
+    first: Mismatch | None  #: First wrong output, word or flag; its field `case` is the index of the tile
     #: Clock cycles that a simulated top-level module takes for all tiles, as in :class:`~sptc.isa.operands.Product`.
     #: None from all other back ends.
     cycles: int | None = None

@@ -217,7 +217,7 @@ class Findings:
         failed = {(case.group, case.name) for case in self.cases if case.failure is not None}
         broken = {group for group, _ in failed}
         for group, cases in self._outcomes.items():
-            # JUnit XML names a failure of a test file in another way, but a pair of formats of a campaign as here.
+            # JUnit XML uses the same names as `_outcomes` for format pairs of a campaign, but not for tests of a file.
             if group not in broken or group.startswith(_CAMPAIGN):
                 new = [case for case in cases if (group, case.name) not in failed]
                 self.cases += [case for case in new if case.failure is not None or group not in known]
@@ -249,7 +249,7 @@ def read_findings(folder: Path) -> Findings:
 
     try:
         paths = [Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names]
-    except ValueError as error:  # from `refuse`, or because the folder's name is invalid, e.g. contains NUL
+    except ValueError as error:  # `refuse` raised it, or the folder's name is invalid (contains NUL)
         raise FileError(f"{folder} cannot be read ({error})") from None
     for path in sorted(paths):
         findings.add(path)

@@ -87,7 +87,7 @@ class TensorMemoryFile(Replayable):
 
     def run(self, backend: str | Backend = "golden") -> NDArray[np.uint32]:
         """Compute the tensor memory after the instruction on a back end."""
-        # In arguments of tcgen05_mma(), memories have the CTA axis before the case axis.
+        # In the memory arrays that tcgen05_mma() takes, the axis of CTAs comes before the axis of test cases.
         axis = self.opcode.cta_group - 1
         result = tcgen05_mma(
             str(self.opcode),

@@ -46,8 +46,8 @@ class Product:
     #: Index of the metadata chunk and its nibble, which selects the row of B; None for a dense instruction.
     chunk: int | None
     nibble: int | None
-    #: Number of the row of B that the multiplexers select, or ``none``. If the two 16-bit halves of a tf32 come from
-    #: different elements of B, the number of each half in the column of B, counted from the low half of row 0.
+    #: Index of the row of B that the multiplexers select, or ``none`` if they select no row. If the 16-bit halves of a
+    #: tf32 come from different rows: index of each half in the column of B, where half 0 is the low half of row 0.
     selected: str
     #: Codes of the elements of A and B in the formats of the instruction.
     a: int
@@ -78,8 +78,8 @@ class Step:
     #: Alignment exponent: largest exponent of the terms, at least e_zero; None for integers or if NaN or Inf decides D.
     e_max: int | None
     alignment_bits: int | None  #: Number of bits kept below `e_max` (F)
-    #: Terms in the order of the stored elements of A, then the accumulator. In a step of integers, which are not
-    #: aligned, the accumulator is the only term.
+    #: Terms in the order of the stored elements of A, then the accumulator. With integers, which are not aligned, the
+    #: accumulator is the only term.
     terms: tuple[Term, ...]
     #: Exact sum of the aligned terms in units of the lowest bit that alignment keeps; None if NaN or Inf decides D.
     total: int | None
@@ -104,7 +104,7 @@ class FileResult:
     """Recorded result of an output, and the first step that may have caused a difference from the golden model."""
 
     d: int  #: Recorded code of the output
-    #: Index of the first step that, if wrong, could explain the recorded code; None if the golden model gives the code.
+    #: Index of the first rounded sum whose error could explain the recorded code; None if the golden model gives it.
     first_step: int | None
 
 

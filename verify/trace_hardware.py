@@ -90,7 +90,7 @@ class _View:
     """Converts the hardware signals of one step of one output to the trace record of the step."""
 
     config: CoreConfig
-    #: Traced instruction, and hardware instruction that executes it or, with emulation, a part of its product.
+    #: Traced instruction, and instruction that the hardware executes; with emulation, it computes only some products.
     instruction: Instruction
     part: Instruction
     signals: Signals

@@ -57,7 +57,7 @@ _WORD = 32
 
 File = RegisterFile | TensorMemoryFile
 Arrays = dict[str, NDArray[np.uint32]]
-#: Words of an operand (first axis: case), names of all axes of these words, and text that describes a word.
+#: Words of an operand (the first axis is the test case), names of all axes, and text that describes a word.
 _Words = tuple[NDArray[np.uint32], tuple[str, ...], str]
 
 
@@ -66,12 +66,12 @@ class Table:
     """Table of test vectors for one operand or one port: size, axes and meaning of the bits."""
 
     name: str
-    expected: bool  #: Whether the test vectors are expected results, not inputs
+    expected: bool  #: True: the test vectors are expected results. False: they are inputs
     bits: int  #: Width of each test vector in bits
     shape: tuple[int, ...]  #: Number of test vectors along each axis
     axes: tuple[str, ...]
     meaning: tuple[str, ...]  #: Text lines that describe the bits of a test vector
-    port: str = ""  #: Port of the emitted module; empty for registers or memory
+    port: str = ""  #: Port of the emitted module; empty if the words are contents of registers or memory
 
     @property
     def words(self) -> int:

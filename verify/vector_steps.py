@@ -127,7 +127,7 @@ def step_vectors(
         return _decoded(config, instruction, inputs), outputs
     rule = control_word(config, instruction, True) >> control_layout()["rule"].offset & _RULE
     flags = undefined_chunks(config, instruction, inputs[:, words.metadata], rule, True)
-    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # second word: overflow, then metadata flags
+    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # the metadata flags follow the overflow bit
     return inputs, outputs
 
 

@@ -33,7 +33,7 @@ struct Instruction {
     const Form *form;
     const Numerics *numerics;
     int m, n;
-    int mux;  // multiplexer type of the architecture, the first index of Rule::missing
+    int mux;  // type of the multiplexers that select B, the first index of Rule::missing
 
     const Rule &rule() const { return RULES[form->rule]; }
     bool sparse() const { return form->sparsity != Sparsity::DENSE; }

@@ -65,7 +65,7 @@ struct SpecialTerms {
 
 bool is_negative(int32_t element, int32_t exponent) { return element < 0 || exponent == EXPONENT_OF_NEGATIVE_INFINITY; }
 
-// Operands of one step, for one or more vectors of columns. The pointers to B point to the first column.
+// Operands of one step (rounded sum) for one or more vectors of columns. The pointers to B point to the first column.
 struct Step {
     const int32_t *elements, *offsets, *b_elements;
     const int16_t *exponents, *b_exponents;
@@ -76,7 +76,7 @@ Step step_of(const RowOfA &a, const BlockOfB &b, int first, int slots, int lane)
     return {a.elements + first, a.offsets + first, b.elements + lane, a.exponents + first, b.exponents + lane, slots};
 }
 
-// Returns a step whose pointers to B are advanced to vector `v` of columns. A vector has LANES columns.
+// Returns a copy of `step` whose pointers to B point to vector `v` of the columns. A vector has LANES columns.
 Step of_vector(Step step, int v) {
     step.b_elements += v * LANES;
     step.b_exponents += v * LANES;
@@ -110,8 +110,8 @@ Doubles load_half(const int32_t *codes, int side) {
     return __builtin_convertvector(loaded<HalfFloats>(codes + side * LANES / 2), Doubles);
 }
 
-// Computes a step like `fused_step`, for a vector of columns and any exponents. `largest` are the largest exponents of
-// the terms.
+// Computes the same rounded sums as `fused_step`, but for one vector of columns and for exponents of any size.
+// `largest` contains the largest exponent of the terms of each sum.
 __attribute__((noinline)) Ints fused_in_doubles(const Window &window, const Step &step, Ints c, Ints scale,
                                                 Ints largest) {
     const Ints up = window.numerics.alignment_bits - larger(largest, Ints{} + window.numerics.zero_exponent);
@@ -142,7 +142,7 @@ __attribute__((noinline)) Ints rounded_in_doubles(Ints sum, Ints exponent, Round
     return joined(results[0], results[1]);
 }
 
-// Sums products `first` to `last` - 1 of a step, each multiplied by `factor` and truncated to an integer.
+// Sums products `first` to `last` - 1 of `step`. Each product is multiplied by `factor` and truncated to an integer.
 template <int V>
 void sum_products(const Step &step, int first, int last, const Floats *factor, Ints *sums) {
     Ints sum[V] = {};  // compilers keep the local array `sum`, unlike `sums`, in registers
@@ -155,8 +155,8 @@ void sum_products(const Step &step, int first, int last, const Floats *factor, I
     for (int v = 0; v < V; ++v) sums[v] = sum[v];
 }
 
-// Computes a step for V vectors of columns: aligns products and accumulators to the largest exponent, truncates, sums
-// and rounds. `scale` is the exponent of the block scale of A plus that of B.
+// Computes a rounded sum for each of V vectors of columns: aligns products and accumulators to the largest exponent,
+// truncates, sums and rounds. `scale` is the exponent of the block scale of A plus that of B.
 //
 // Terms are f32. A multiplication by a power of two gives the last bit that alignment keeps the weight 1. A conversion
 // to an integer truncates lower bits. If exponents exceed the limits of f32 or a sum exceeds 32 bits, doubles are used.
@@ -164,7 +164,7 @@ template <int V>
 void fused_step(const Window &window, const Step &step, Ints *c, const Ints *scale) {
     const int f = window.numerics.alignment_bits, floor = window.numerics.zero_exponent;
     const int least = larger(floor, f + LEAST_WEIGHT);
-    // If a step's largest exponent is at most `replaced`, all terms are zero, or alignment uses the exponent floor.
+    // If the largest exponent of a sum is at most `replaced`, all terms are zero, or alignment uses `floor` instead.
     const int replaced = floor < least ? EXPONENT_OF_ZERO / 2 : least;
     Shorts products[V];
     Ints largest[V], e_max[V], total[V], beyond{}, overflow{};

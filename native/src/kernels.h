@@ -9,17 +9,17 @@
 
 namespace sptc {
 
-// Parameters of a kernel call, which are the same for all of its steps.
+// Parameters of a kernel call. They are the same for all steps (rounded sums) along K that the call computes.
 struct Window {
     Numerics numerics;
-    int slots;             // number of products per step
-    int steps;             // number of steps of the kernel call, along K
+    int slots;             // number of products per step (rounded sum)
+    int steps;             // number of steps (rounded sums) along K in the kernel call
     int group_up;          // left shift after which a group's scaled sum has `alignment_bits` fraction bits
     int least_c_exponent;  // smallest exponent of a nonzero number in the accumulator's format
     bool scaled, saturates;
 };
 
-// Decoded stored elements of a row of A in step order, and for each element the row of B that is multiplied by it.
+// Decoded stored elements of a row of A in the order of the sums, and for each element the row of B it multiplies.
 // `elements` has f32 codes for the methods FUSED and EMULATED, and signed significands otherwise.
 struct RowOfA {
     const int32_t *elements;
@@ -69,7 +69,7 @@ extern const Kernels avx2_kernels, avx512_kernels;
 // Returns the kernels that are fastest on this processor for a number of columns.
 const Kernels &kernels_for(int64_t columns);
 
-// Returns the kernels with the given name; nullptr if no kernels have it, or if this processor cannot run them.
+// Returns the set of compute functions with the given name; nullptr if none has it or this processor cannot run it.
 const Kernels *kernels_named(const char *name);
 
 constexpr int32_t CANONICAL_NAN = 0x7FFFFFFF, INFINITY_F32 = 0x7F800000;

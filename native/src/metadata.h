@@ -18,7 +18,7 @@ enum class Policy { STRICT, SOFTWARE, SILICON };
 size_t first_undefined(const Instruction &instruction, Policy policy, const std::vector<uint8_t> &nibbles,
                        const std::vector<uint8_t> &stored);
 
-// Throws the error for an undefined nibble: number `index` of `matrix`, at bit `low_bit` of the location `where`.
+// Throws the error that nibble `index` of `matrix`, stored at bit `low_bit` of the place `where`, is undefined.
 [[noreturn]] void refuse_nibble(const Instruction &instruction, const std::string &matrix, size_t index,
                                 const std::string &where, int low_bit, int nibble);
 

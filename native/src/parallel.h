@@ -28,7 +28,7 @@ void in_parallel(int64_t pieces, int threads, MakeWorker make_worker) {
         } catch (...) {
             const std::lock_guard<std::mutex> guard(failing);
             if (!failure || number < failed) failure = std::current_exception(), failed = number;
-            next = pieces;  // after an exception, no other piece is started; all lower-numbered pieces already are
+            next = pieces;  // after an exception, start no more pieces of work; those with lower numbers have started
         }
     };
     std::vector<std::thread> others;

@@ -24,7 +24,7 @@ class Product {
   public:
     explicit Product(const Instruction &instruction);
 
-    // Computes D = A B + C by a chain of the instruction along K, on `threads` threads.
+    // Computes D = A B + C on `threads` threads: repeats the instruction along K with the same accumulators.
     void multiply(const Matrices &matrices, const Kernels &kernels, int threads) const;
 
     // Number of bytes that store one element: of A or B, and of C or D.

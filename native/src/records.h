@@ -32,7 +32,7 @@ struct Architecture {
     int numerics;       // index into Form::numerics; several targets of the assembler can share one index
     int mux;            // multiplexer type, the first index of Rule::missing
     const char *lacks;  // instructions that the target lacks: words like tcgen05.sp.mxf4, each between two spaces
-    int is_family;      // whether the name of the target ends in f (family target, without .scale_vec of tcgen05)
+    int is_family;      // whether the target is a family target (suffix f); it has no .scale_vec of tcgen05
 };
 
 // A metadata rule. `legal` is the mask of the defined nibbles. `missing` has, for each multiplexer type and nibble, a
@@ -160,7 +160,7 @@ struct Layout {
     int rows, parts;
     bool half_lanes;  // whether D uses 16 of every 32 lanes
     int largest_shift;
-    int d, a[4], e[2];  // rows of table TENSOR_PLACES for D, A (4, 8, 16, 32 bits), metadata (A <= 8 bits, > 8 bits)
+    int d, a[4], e[2];  // rows of TENSOR_PLACES: for D; for A of 4, 8, 16, 32 bits; for metadata (A <= 8, > 8 bits)
 };
 
 }  // namespace sptc

@@ -124,7 +124,7 @@ void take_scales(const uint32_t *data, const std::vector<int32_t> &threads, cons
 
 }  // namespace
 
-// Matrices of the executions of an instruction that a thread gathers and multiplies as one batch.
+// Matrices of a batch: a thread gathers the matrices of several executions of an instruction, then multiplies them.
 struct Registers::Tiles {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
 };

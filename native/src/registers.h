@@ -25,7 +25,7 @@ struct TileOperands {
     int selector;
     ScaleIds ids_a, ids_b;
     Policy policy;
-    // wgmma only: shared memory, bytes between the images of consecutive executions, and addresses in an image.
+    // For wgmma only: shared memory, its number of bytes per execution, and addresses of A and B in these bytes.
     const uint8_t *smem;
     int64_t smem_stride;
     std::vector<int32_t> a_addresses, b_addresses;

@@ -26,7 +26,7 @@ struct TensorInstruction {
     bool adds;
     int scale_input_d;
     Policy policy;
-    // Batch of `images` executions: tensor memory before (`tmem`) and after (`result`) execution, and shared memory.
+    // Memories of `images` executions: tensor memory before (`tmem`) and after (`result`) each, and shared memory.
     int64_t images;
     const uint32_t *tmem;
     uint32_t *result;

@@ -2,7 +2,7 @@
 
 __all__ = ["FPGA", "OPERATORS", "has_operators"]
 
-#: Platform of a compiled simulator. Arithmetic uses the operators + and *, because fewer operations run faster.
+#: Platform of a compiled simulator. RTL arithmetic uses the operators + and *, because fewer operations run faster.
 OPERATORS = "operators"
 #: Platform of an FPGA. Additions use carry chains, and multiplications use DSP blocks. All other logic is described as
 #: gates.

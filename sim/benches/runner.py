@@ -65,7 +65,7 @@ class _OurVerilator(Verilator):
 class Bench:
     """Compiled cocotb bench."""
 
-    settings: Settings  #: Settings from which the bench was built
+    settings: Settings  #: Settings with which the cocotb bench was built
     #: Folder with the build files; a run adds a log and results. A bench that was built with code coverage writes
     #: Verilator's line and toggle coverage to the file ``coverage.dat`` in this folder.
     folder: Path

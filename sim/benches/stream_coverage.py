@@ -16,7 +16,7 @@ from .scoreboard import Cycle
 
 __all__ = ["CTA", "WARPGROUP", "CommandCoverage", "Commit", "Mma", "Pair", "StreamCoverage"]
 
-#: Names of the three states of a stream; see :attr:`~sptc.sim.benches.scoreboard.Cycle.states`.
+#: Names of the three states of a valid-ready stream; see :attr:`~sptc.sim.benches.scoreboard.Cycle.states`.
 _STATES = ("nothing", "taken", "waits")
 _TAKEN, _WAITS = 1, 2
 #: For each kind of stream, coverage bins of waiting times: the lower bound of a bin in cycles, and its label. A warp
@@ -38,8 +38,8 @@ class _Sample(NamedTuple):
     cycle: Cycle
     under_way: int  # number of accepted inputs in flight
     waited: NDArray[np.intp]  # cycles that the transferred input and result each waited; 0 without a transfer
-    formats: tuple[int, int | None] | None  # code of A's element format in each of two successive inputs
-    stages: Sequence[int]  # indices of the pipeline stages that contain a step
+    formats: tuple[int, int | None] | None  # codes of A's element format in the previous and in this input
+    stages: Sequence[int]  # indices of the pipeline stages that hold a computation
 
 
 class StreamCoverage(Sampler):

@@ -34,7 +34,7 @@ class CtaTask:
 
     name: str  #: Name of the command in messages
     payload: int  #: Payload of the command in the CTA's command stream, as an integer
-    panels: list[CtaPanel]  #: Panels (eight columns) of D in the order of computation; empty for a commit
+    panels: list[CtaPanel]  #: Panels (eight columns) of D in the order of computation; a commit has no panels
     #: `reads`: expected number of cycles in which shared memory is read. `columns`: expected number of tensor-memory
     #: columns that are read for operands other than D.
     reads: int = 0

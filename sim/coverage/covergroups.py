@@ -20,7 +20,7 @@ Illegal = Mapping[str, Callable[..., ArrayLike]]
 class Need:
     """Requirement on a datapath's operations: a bin with this requirement is illegal if no operation meets it."""
 
-    reason: str  #: Sentence that states why a bin with this requirement is illegal if no operation meets it
+    reason: str  #: Sentence that states why a bin is illegal if no operation meets its requirement
     possible: Callable[[Any], bool]  #: Function that returns whether an operation meets the requirement
 
 
@@ -30,7 +30,7 @@ class Bin:
 
     label: str
     hit: Callable[[Any], NDArray[np.bool_]]  #: Function from sampled values to the mask of values that hit the bin
-    needs: tuple[Need, ...] = ()  #: Requirements; the bin is illegal if one of the requirements is met by no operation
+    needs: tuple[Need, ...] = ()  #: Requirements, each of which an operation must meet; else the bin is illegal
 
 
 def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
@@ -46,7 +46,7 @@ class Covergroup:
     meaning: str  #: Condition under which a bin of the covergroup is hit, in one or two sentences
     axes: tuple[Axis, ...]  #: Axes of the covergroup, whose cross product forms the bins
     #: Function from sampled values to one array of bin indices for each axis. These arrays are broadcast against each
-    #: other; then each combination of indices is one hit.
+    #: other. Each element of the broadcast arrays is one hit of one bin.
     sample: Callable[[Any], tuple[ArrayLike, ...]]
     iff: Callable[[Any], bool] = lambda values: True  #: Guard: returns whether sampled values are counted
     #: Function from sampled values to the mask of elements that count; the mask broadcasts with the bin indices.

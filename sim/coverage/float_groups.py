@@ -201,8 +201,8 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
     last = operations[0].alignment_bits + max(operation.headroom for operation in operations)
     reachable = np.zeros((terms + 1, last + 2), np.bool_)
     for o in operations:
-        # A dot-product unit that reads 16 bytes or more of A per cycle sums several terms. The distance of a term is
-        # counted from the largest exponent of the sum, which another term can have.
+        # Count the distance of a term from the largest exponent of all terms of the sum. Another term can have this
+        # exponent, because a dot-product unit that reads 16 bytes or more of A per cycle sums several terms.
         others = (o.zero_exponent, *o.exponents)
         reachable[: o.terms] |= _distances(o.exponents, (*others, *o.accumulator_exponents), last)
         reachable[terms] |= _distances(o.accumulator_exponents, others, last)

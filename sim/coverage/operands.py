@@ -234,7 +234,7 @@ class Operands:
     all_b: NDArray  # all elements of B at the multiplexer inputs, including unselected elements
     nibbles: NDArray[np.uint8]  # metadata nibbles, one per chunk, shape (count, chunks)
     c: NDArray[np.uint32]
-    overflow: NDArray[np.bool_]  # overflow bit of the accumulator input, from the previous step
+    overflow: NDArray[np.bool_]  # overflow bit of the accumulator input, from the previous cycle of the same output
     scale_a: NDArray[np.uint8]  # block scale codes, shape (count, 4)
     scale_b: NDArray[np.uint8]
 

@@ -184,8 +184,8 @@ _NEGATIVE = Need(
     lambda o: o.a.format.signed or o.b.format.signed,
 )
 _INTEGER_BINS = (
-    # Bins of the exact integer sum: within 32 bits, clamped (``.satfinite``, last step), wrapped, or at an end of the
-    # 32-bit range.
+    # Bins of the exact integer sum: within 32 bits; clamped (only by ``.satfinite`` in the last cycle of an output);
+    # wrapped; or at an end of the 32-bit range.
     Bin("in range", lambda s: s.in_range),
     Bin("clamped high", lambda s: s.above & s.saturate),
     Bin("clamped low", lambda s: s.below & s.saturate, (_NEGATIVE,)),

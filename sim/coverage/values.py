@@ -69,14 +69,14 @@ class IntegerValues(OperationValues):
             for codes, element in self.coded
         )
         c = operands.c.view(np.int32).astype(np.int64)
-        # The overflow bit is a result of an earlier step. It marks an accumulator that does not fit in 32 bits.
+        # The previous cycle of the same output sets the overflow bit if its sum, now the accumulator, exceeds 32 bits.
         self.before = c + np.where(operands.overflow, np.where(c < 0, 1 << 32, -(1 << 32)), 0)
         self.products = (self.a * self.b).sum(axis=1, dtype=np.int64)
         self.total = self.before + self.products
         self.saturate = control.saturate
         self.above, self.below = self.total > self.MAX, self.total < self.MIN
         self.in_range = ~self.above & ~self.below
-        # If all products are unsigned, no earlier step can produce an accumulator below the 32-bit range.
+        # If all products are unsigned, earlier cycles of an output cannot make the accumulator less than -2**31.
         a_format, b_format = operation.a.format, operation.b.format
         self.possible = (self.before >= self.MIN) | a_format.signed | b_format.signed
         a_range, b_range = _integer_range(a_format), _integer_range(b_format)
@@ -121,7 +121,7 @@ class FloatValues(OperationValues):
         self.ordinary = trace.ordinary
         self.sets_e_max = trace.participates & (trace.exponents == trace.e_max)
         self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
-        # for each step, whether some term or the accumulator is neither zero nor Inf nor NaN
+        # for each step (sum of one cycle), whether a product or the accumulator is neither zero nor Inf nor NaN
         self.nonzero = trace.participates.any(axis=0) | trace.c_participates
         # for each product that has the largest exponent of its step, its significand; NaN for other products and for
         # groups of 16 products
@@ -166,7 +166,7 @@ class FloatValues(OperationValues):
             classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes
         if classes is None:
             return np.zeros_like(visible), np.zeros_like(visible)
-        # Exclude steps in which a nibble selects one half of each of two tf32 elements of B: neither element is then
+        # Exclude cycles in which a nibble selects one half of each of two tf32 elements of B: neither element is then
         # selected or unselected as a whole.
         if element.container_bits == FORMATS["tf32"].container_bits:
             visible = visible & np.isin(self.nibbles, WHOLE_ELEMENT_NIBBLES).all(axis=1)

@@ -78,7 +78,7 @@ class ArrayInstance(Warp):
 class StandIn:
     """Replacement for the arrays of dot-product units in a compiled top module, to test control without a datapath."""
 
-    #: Verilog text of the module :data:`ARRAY`, which calls `library` by the functions `unit_create` and `unit_clock`.
+    #: Verilog text of module :data:`ARRAY`. It calls the functions `unit_create` and `unit_clock` of `library`.
     module: str
     library: Path  #: Path of the shared library with the functions that ``drivers/units.h`` calls
 

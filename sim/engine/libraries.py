@@ -16,8 +16,8 @@ from .simd import OPTIMISATION, vectorised
 
 __all__ = ["WORTH", "Libraries", "can_be_specialised"]
 
-#: Minimum number of steps with one control word for which a specialised library is built. A library that is already
-#: cached is used for fewer steps, too.
+#: A library that supports only one control word is faster. It is built if at least this number of unit cycles with the
+#: control word are simulated. A library that is already cached is used for fewer cycles, too.
 WORTH = 1 << 23
 
 #: Source texts of the code generators at import time, as part of the cache key of :mod:`~sptc.sim.engine.fingerprint`.

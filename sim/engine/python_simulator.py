@@ -41,7 +41,7 @@ class SimulatedRow:
         self._simulator.add_testbench(self._bench)
 
     async def _bench(self, context: SimulatorContext) -> None:
-        # For each pipeline stage, whether it contains a step. A result is read when its step leaves the pipeline.
+        # For each pipeline stage, whether it is occupied. A result is read when its computation leaves the pipeline.
         in_flight = deque([False] * (self._config.latency - 1))
         for period in count():
             in_flight.append(bool(self._waiting))

@@ -12,7 +12,7 @@ from .pipelines import in_order
 
 __all__ = ["LANES", "OPTIMISATION", "PREPARED", "vectorised"]
 
-#: Number of steps computed together, equal to the number of vector lanes in ``drivers/vectors.h``.
+#: Number of unit inputs (steps) computed together, equal to the number of vector lanes in ``drivers/vectors.h``.
 LANES = 16
 #: Yosys commands that reduce a flat design without registers to the cell types that :func:`vectorised` supports.
 PREPARED = "opt -full\nwreduce\npmuxtree\nbmuxmap\nopt -full\nopt_clean -purge\n"

@@ -30,7 +30,7 @@ def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
 class StepWords:
     """Positions of the fields in the 32-bit words of a step, and of the overflow bit in a result word."""
 
-    #: For each field of a step, the slice of the step's 32-bit words that contains the field.
+    #: For each input field of a dot-product unit, the slice of its 32-bit input words that contains the field.
     a: slice
     b: slice
     metadata: slice
@@ -38,7 +38,7 @@ class StepWords:
     scale_a: slice
     scale_b: slice
     control: slice
-    overflow_bit: int  #: Position of the previous step's overflow bit in the control word
+    overflow_bit: int  #: Position, in the control word, of the overflow bit of the previous cycle
     total: int  #: Total number of 32-bit input words of a step
     result_overflow: int  #: Position of the step's overflow bit in a result word
 
@@ -51,9 +51,9 @@ class Steps:
     is the result of the previous step of the output.
     """
 
-    #: Input words of each row: A, metadata, scales of A and control, shape (batch, m, words). Other fields are zero.
+    #: Input words of each row: A, metadata, scales of A and control; all other bits are 0. Shape (batch, m, words).
     row: NDArray[np.uint32]
-    #: Input words of each column: B and scales of B, shape (batch, n, words). Other fields are zero.
+    #: Input words of each column: B and scales of B; all other bits are 0. Shape (batch, n, words).
     column: NDArray[np.uint32]
     words: StepWords
 

@@ -60,7 +60,7 @@ class CtaRun:
     #: For each command, undefined-nibble flags of its panels (eight columns) of D, in order, shape (CTAs, panels, 128,
     #: 16); no panels for a commit.
     illegal: list[NDArray[np.bool_]]
-    arrivals: NDArray[np.int64]  #: For each CTA, number of arrived commits
+    arrivals: NDArray[np.int64]  #: For each CTA, number of commits that have arrived
     #: Flags of undefined operand placement, as words of :func:`~sptc.rtl.placement.placement_layout`, shape (commands,
     #: CTAs).
     undefined: NDArray[np.int64]

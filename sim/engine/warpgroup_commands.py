@@ -71,7 +71,7 @@ class WarpInstruction:
 
     #: Payload words of :func:`~sptc.rtl.tensor_cores.mma_layout`, without the tensor core number.
     words: NDArray[np.uint32]
-    control: int  #: Control word of the dot-product units, equal for all steps of the instruction
+    control: int  #: Control word of the dot-product units, the same in all cycles of the instruction
     registers: int  #: Number of registers of D per thread
     surroundings: int  #: Part of the instruction's measured latency that is spent outside the tensor core, in cycles
     #: Index of an earlier instruction on the same tensor core whose D is this instruction's C; None if C is in

@@ -31,7 +31,7 @@ __all__ = ["CtaRegression"]
 #: memory, since all four partitions are equal.
 _ARRAYS = 2
 _COMPONENTS = {
-    # No faults are injected into the placement checker, which only raises flags and has its own tests.
+    # Module `placement`, which only flags undefined operand addresses, gets no faults: it has its own tests.
     UNTOUCHED: ("design.placement", *(f"design.array_{array}" for array in range(_ARRAYS))),
     "slots": ("design.slots",),
     "fetch": ("design.fetch", "design.requests_a", "design.requests_b"),

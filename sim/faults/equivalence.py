@@ -170,8 +170,8 @@ class _Proofs:
         chosen = slices.representatives(claims)
         together = self._search(slices, chosen, _SEARCHES[0], self._timeout / 2)
         if together is Verdict.TOLD_APART:
-            # The search for `chosen` left out assumptions about many nodes. Such assumptions can differ between claims
-            # about equal logic. So search again, for all `claims` and with all assumptions.
+            # The first search covered only the claims `chosen`, and left out assumptions that depend on many nodes. Two
+            # claims about equal logic can differ in such assumptions. So search for all claims, with all assumptions.
             together = self._search(slices, claims, _SEARCHES[0], self._timeout / 2, all_assumed=True)
             return together is Verdict.EQUIVALENT
         return together is Verdict.EQUIVALENT or all(self._is_proved(slices, claim) for claim in chosen)

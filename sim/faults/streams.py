@@ -35,7 +35,7 @@ class StreamRegression:
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng, config, arch = np.random.default_rng(seed), settings.config, settings.arch
         component: Core | Warp
-        # Submodules that another fault regression covers get no faults: the decoders of a core, and the core of a warp.
+        # No faults for submodules that another fault regression tests: the decoders of a core, and the core of a warp.
         if settings.top == "core":
             component, items = Core(config, TAG, unit_instance(TOP)), tiles(config, arch, rng)
             pace, cycles_per_item = 1, 2

@@ -61,7 +61,7 @@ class WarpgroupRegression:
         self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=ARRAY)
         library = self.netlist.compiled(folder, "warpgroup.cpp", group_constants(), clocked_ports(design))
         self._model = GroupModel(library)
-        self._buffers: list[object] = []  # keeps alive the data to which C structures point
+        self._buffers: list[object] = []  # references to the data to which C structures point
         issued = [*commands(iter(jobs), rng)]
         beside = list(islice(warp_items(config, settings.arch, rng), _BESIDE))
         cycles = 6 * panels * pace

@@ -70,7 +70,7 @@ class EnergyArc:
     #: toggles of the input also toggle an output.
     share: float = 1.0
     condition: str = ""  #: Liberty expression ``when``: the energy applies if the expression is true
-    #: Whether the energy is that of a ground pin. Such an arc has the share 0: the charge that leaves through the
+    #: Whether the library states this energy for a ground pin. Its weight is then 0: the charge that leaves through the
     #: ground pin has been counted where it enters, at the supply pin.
     ground: bool = False
 

@@ -39,7 +39,7 @@ class Measured:
     #: Energy per product of a stored element of A, by stage, in the unit of reports: fJ, or switched gate equivalents.
     stages: dict[str, float]
     toggles: float  #: Number of toggles per cycle of all nets except the clock
-    #: Part of the energy per product of a stored element of A that glitches cause, or None if gates have no delay.
+    #: Energy of glitches, per product of a stored element of A; a part of the total. None if gates have no delay.
     glitches: float | None
     #: Energy per product of a stored element of A, without glitches, after each change of the design in
     #: :mod:`sptc.synth.energy.what_if`. The energy is None for an impossible change. Empty if not requested.

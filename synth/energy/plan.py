@@ -24,8 +24,8 @@ class Registers:
 
     compute: Computing  #: Register output as a function of the stored bit (see :func:`~sptc.synth.functions.computing`)
     states: tuple[str, ...]  #: Names of a register's bit and of its inverse in the output function
-    data: Places  #: Rows of the registers' data inputs in the array of simulated values
-    outputs: slice  #: Rows of the registers' outputs in the array of simulated values
+    data: Places  #: Rows, in the array of simulated values, that hold the registers' data inputs
+    outputs: slice  #: Rows, in the array of simulated values, that hold the registers' outputs
 
 
 @dataclass(frozen=True)

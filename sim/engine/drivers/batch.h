@@ -1,4 +1,4 @@
-// Steps of a dot-product unit with metadata decoder for a batch of outputs, one step per output.
+// Inputs of a dot-product unit with metadata decoder for a batch of outputs: one input (step) for each output.
 #ifndef SPTC_BATCH_H
 #define SPTC_BATCH_H
 
@@ -8,9 +8,9 @@
 // accumulator is the result of the previous step of the same output.
 struct Batch {
     size_t tiles, rows, columns;
-    const uint32_t *row_words;     // input words of each row, [tiles][rows][step_words]
-    const uint32_t *column_words;  // input words of each column, [tiles][columns][step_words]
-    const uint64_t *previous;      // result words of the previous steps, [tiles][rows][columns], or null
+    const uint32_t *row_words;     // input words of each row; axes [tiles][rows][step_words]
+    const uint32_t *column_words;  // input words of each column; axes [tiles][columns][step_words]
+    const uint64_t *previous;      // previous result words; axes [tiles][rows][columns]; or null
     size_t threads;                // number of threads that may compute outputs at the same time
 
     size_t outputs() const { return tiles * rows * columns; }
@@ -20,7 +20,7 @@ struct Batch {
     }
 };
 
-// Return the overflow bit of the previous step's result, shifted to its position in the next step's control word.
+// Return the overflow bit of a unit's result, shifted to its position in the control word of the next cycle.
 inline uint32_t overflow_of(uint64_t previous) { return uint32_t(previous >> result_overflow & 1) << overflow_bit; }
 
 #endif

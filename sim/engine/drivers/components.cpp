@@ -3,12 +3,12 @@
 
 #include "model.h"
 
-// Position of a port in a vector: index of the port in `Ports::every`, first byte in the vector, and size in bytes.
+// Place of a port in a test vector: index of the port in `Ports::every`, first byte in the vector, size in bytes.
 struct Place {
     int32_t port, offset, size;
 };
 
-// Layout of a vector: positions of the ports in the vector, number of ports, and size of the vector in bytes.
+// Layout of a test vector: places of the ports in the vector, number of ports, and size of the vector in bytes.
 struct Vectors {
     const Place *places;
     size_t count, bytes;

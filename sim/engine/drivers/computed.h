@@ -1,4 +1,4 @@
-// Computes many steps of a dot-product unit at once, with a generated C++ function.
+// Computes many results (steps) of a dot-product unit at once, with a generated C++ function.
 #ifndef SPTC_COMPUTED_H
 #define SPTC_COMPUTED_H
 
@@ -6,8 +6,8 @@
 
 #include "function.h"
 
-// Compute up to `lanes` steps. Each result is written in whole 32-bit words; bits above the width of the result port
-// are zero.
+// Compute results for `count` unit inputs (steps), at most `lanes`. Each result is written in whole 32-bit words; bits
+// above the width of the result port are zero.
 inline void compute(size_t count, const uint32_t *const *steps, uint32_t *const *results) {
     Steps in[in_limbs], out[out_limbs];
     for (size_t lane = 0; lane < lanes; ++lane) {

@@ -1,5 +1,5 @@
-// Library that simulates dot-product units by a generated function without registers. The library collects steps until
-// a unit must return a result that is not computed, and then computes all collected steps together.
+// Library that simulates dot-product units by a generated function without registers. The library collects inputs of
+// the units until a unit must return a result that is not computed yet. It then computes all collected inputs together.
 #include <cstring>
 #include <deque>
 #include <vector>

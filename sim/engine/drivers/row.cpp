@@ -41,10 +41,10 @@ extern "C" void *row_create() {
 }
 extern "C" void row_destroy(void *row) { delete static_cast<Driven *>(row); }
 
-// Run a dot-product unit for `cycles` cycles. In each enabled cycle, the next step of the batch enters it; without
-// `enables`, every cycle is enabled. In a disabled cycle, the complement of the step is at the input. After the last
-// step, the input keeps its value, except that every disabled cycle inverts it. The result of every cycle is recorded
-// after the clock edge.
+// Run a dot-product unit for `cycles` cycles. In each enabled cycle, the unit takes the next input (step) of the batch;
+// without `enables`, every cycle is enabled. In a disabled cycle, the port has the complement of that input. After the
+// last input, the port keeps its value, except that every disabled cycle inverts it. The result of every cycle is
+// recorded after the clock edge.
 extern "C" void row_run(void *handle, const Batch *batch, size_t cycles, const uint8_t *enables, uint64_t *results) {
     Model &row = static_cast<Driven *>(handle)->model;
     for (size_t cycle = 0, entered = 0; cycle < cycles; ++cycle) {

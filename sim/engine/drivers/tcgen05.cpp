@@ -25,7 +25,7 @@ struct Work {
     const uint8_t *pattern;  // for each cycle, bit c: offer the next command to CTA c; the pattern repeats
     int64_t ctas, count, image_bytes, pattern_cycles;
     int64_t cycles;       // maximum number of cycles of the run
-    int64_t arrivals[2];  // number of arrived commits
+    int64_t arrivals[2];  // number of commits that have arrived
     uint32_t *outputs;    // for each cycle, a hash of all outputs; null: outputs are not hashed
     int64_t compares;     // whether hashes of outputs are compared with `outputs`, not stored there
 };

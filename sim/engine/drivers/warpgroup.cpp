@@ -143,7 +143,7 @@ void Run::forget() {
     closed = starved = Waiting();
 }
 
-// Drive read data, and offer commands, accumulators and instructions.
+// Set the input ports: data read from shared memory, and offers of commands, accumulators and mma instructions.
 void Run::drive(uint16_t now, bool in_reset) {
     // If shared memory was not read in the previous cycle, the data ports carry noise.
     for (int row = 0; row < rows; ++row) {
