@@ -50,7 +50,7 @@ class BuildPython(build_py):
             folder = package / "native" / "lib"
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory() as scratch:
-                # The copied package writes the C++ sources, because Python code generates one of the C++ headers.
+                # A copy of the Python package writes the C++ sources, because Python code generates one C++ header.
                 words = [sys.executable, "-c", WRITE_SOURCES, str(package.parent.resolve()), scratch]
                 subprocess.run(words, cwd=scratch, check=True)
                 subprocess.run(["make", "--silent", "-j2", "build/libsptc.so"], cwd=scratch, check=True)

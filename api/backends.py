@@ -87,8 +87,8 @@ _CLASSES = {
     "tcgen05": ("api.tops", "Tcgen05Backend"),
     "cuda": ("api.cuda", "CudaBackend"),
 }
-#: Names of all back ends, of the back ends that model every architecture, and of the back ends that simulate a
-#: top-level module of the hardware, which executes only some instructions.
+#: Names of all back ends; names of those that model every architecture; and names of those that simulate a top-level
+#: module of the hardware. Such a module executes only some instructions.
 BACKENDS = tuple(_CLASSES)
 MODELS = ("golden", "rtl", "pysim", "native")
 TOP_LEVEL = ("warp", "warpgroup", "tcgen05")

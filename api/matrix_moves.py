@@ -108,4 +108,4 @@ def _addresses(addresses: NDArray[Any], move: MatrixMove) -> NDArray[np.intp]:
     ):
         actual = describe(addresses)
         raise OperandError(f"addresses of {move} must be an integer array of shape (..., 32), not {actual}")
-    return np.asarray(addresses, np.intp)  # without the mask of a masked array, which would hide wrong addresses
+    return np.asarray(addresses, np.intp)  # a masked array loses its mask, which would hide wrong addresses

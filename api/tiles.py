@@ -88,7 +88,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
         arrays["b"] = each_tile(to_registers(b, b_fragment(instruction)), 0)
     else:
         packed = to_shared_memory(instruction, {"b": b.swapaxes(1, 2)}, "none")
-        arrays["b"], descriptors = each_tile(packed["smem"], 0), (0, packed["b"])  # descriptor 0: A is not in memory
+        arrays["b"], descriptors = each_tile(packed["smem"], 0), (0, packed["b"])  # A in registers has no descriptor
     product = execute(instruction, arch, HeldOperands(arrays, Immediates(), descriptors))
     codes = product.d.reshape(*tiles, m, n).swapaxes(1, 2)
     return replace(product, d=codes.reshape(1, down * m, across * n)[:, :rows, :columns])

@@ -90,7 +90,7 @@ _NETLIST_BYTES = 1 << 28
 #: Designs that are measured with `--small`.
 SMALL = ("s8 x4",)
 
-#: Figures of one measured design, by name: a value, or the median, least and largest value of several syntheses.
+#: Measured quantities of one design, by name: one number, or median, smallest and largest number of several syntheses.
 Figures = dict[str, float | list[float]]
 #: Section of ``area.json``. Key: name of a measured design. Value: figures of the design.
 Section = dict[str, Figures]

@@ -20,7 +20,7 @@ from measure import Row, options, show
 from planted_products import PLANTED, planted
 from random_products import Case, Random, drawn
 
-#: Largest M, N and K of a product, by the size of the run.
+#: Largest M, N and K of a matrix product: in most products, in product group ``large``, and with `--small`.
 LARGEST, LARGE, SMALL = (256, 128, 512), (256, 256, 1024), (64, 32, 128)
 GROUPS = ("faults", "correct", "flipped", "large")
 
@@ -33,7 +33,7 @@ class Task:
     number: int
     seed: int
     largest: tuple[int, int, int]
-    names: tuple[str, ...]  #: Names of the kernel faults to plant in turn
+    names: tuple[str, ...]  #: Names of kernel faults; each product gets the next fault in turn
 
     @property
     def name(self) -> str:

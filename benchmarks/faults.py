@@ -40,7 +40,7 @@ from tqdm import tqdm
 SHARES = {"components": 0.34, "row": 0.3, "core": 0.1, "warp": 0.26}
 #: Top modules that get injected faults on only one datapath, each with its share (about a sixth) of all faults.
 SINGLE = {("hopper", "warpgroup"): 0.17, ("blackwell", "tcgen05"): 0.17}
-#: Datapaths that get injected faults only in the top modules of `SINGLE`. Other datapaths cover the other top modules.
+#: Datapaths that get injected faults only in the top modules of `SINGLE`, not in all top modules.
 ALONE = ("blackwell",)
 #: Submodule, by top module, that proofs about faults replace by a black box. No fault is injected into the submodule.
 BOXES = dict.fromkeys(("warpgroup", "tcgen05"), ARRAY)
@@ -83,7 +83,7 @@ FULL = Size(
     {"components": 50_000, "row": 200_000, "core": 10_000, "warp": 1_200, "warpgroup": 150, "tcgen05": 200},
     60.0,
 )
-#: Size for `--small`: top modules with a short build, and so few vectors that some faults survive and need a proof.
+#: Size for `--small`: top modules that build fast, and so few test vectors that some faults survive and need a proof.
 SMALL = Size(40, ("tiny",), {"components": 10, "core": 20}, 5.0)
 
 

@@ -9,7 +9,7 @@ import time
 
 from measure import Row, options, show
 
-#: M = N = K of the timed product, and of the product whose memory is measured, without and with `--small`.
+#: M = N = K of the matrix product that is timed, and of the one whose memory is measured. `SMALL` is for `--small`.
 SIDE, LARGE_SIDE = 1024, 8192
 SMALL_SIDE, SMALL_LARGE_SIDE = 64, 256
 

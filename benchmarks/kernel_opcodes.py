@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 THREADS = 512
-#: Words that occur often among the operands: limits and neighbours of integer and float types, and NaN codes.
+#: Words that occur often among the operands: limits of integer and float types, numbers next to limits, and NaN codes.
 SPECIAL = (
     "0 1 2 1f 20 21 40 ff 100 7fffff 800000 3f800000 3f000000 bf800000 7f800000 7f800001 7fc12345 ffc00001 ffffffff "
     "7fffffff 80000000 80000001 7f7fffff 3c003c00 7c007c01 fe010400 03ff8001 7bff0001 40490fdb 4f000000 cf000000 "

@@ -17,7 +17,7 @@ from kernel_records import NAMES
 from measure import Row, options, show
 
 SIZES = (1024, 2048, 4096, 8192)
-#: M and N of products with varied K: one output tile of 128 x 256 or 256 x 128 per SM of an H200, or many tiles per SM.
+#: M and N of matrix products with varied K: one output tile (128 x 256 or 256 x 128) per SM of an H200, or many tiles.
 PLANES = ((1536, 2816), (2816, 1536), (8192, 8192))
 DEPTHS = (512, 1024, 2048, 4096, 8192, 16384)
 #: Format of the result, by format of the elements of A and B.

@@ -43,7 +43,7 @@ from tqdm import tqdm
 
 #: Dot-product units by name. A name consists of the format and the number of products per cycle.
 UNITS = {name: config for name, config in MEASURED.items() if config.formats in (("f16",), ("s8",))}
-#: Dot-product units that are placed by default, each as a dense and as a sparse unit.
+#: Dot-product units that are placed and routed by default, each as a dense unit and as a sparse unit.
 PLACED, SMALL = ("f16 x4", "s8 x8", "s8 x32"), ("s8 x4",)
 PROGRAMS = ("tclsh", "graywolf", "qrouter", "sta")
 #: Liberty file, LEF file and parameter file of qflow in the folder of the osu018 technology.
@@ -154,7 +154,7 @@ class Technology:
                 raise BackendError(f"{program} took longer than {LIMIT:g} seconds") from None
             finally:
                 if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)  # this also ends child processes of the tool
+                    os.killpg(process.pid, signal.SIGKILL)  # ends the tool and its child processes
         printed = log.read_text(encoding="utf-8", errors="replace")
         if process.returncode or not (folder / result).is_file():
             last = ([line for line in printed.splitlines() if line.strip()] or ["no message"])[-1]
@@ -242,7 +242,7 @@ def placed(design: Design, technology: Technology, folder: Path) -> None:
 
 def routed(technology: Technology, folder: Path) -> tuple[str, str]:
     """Route a placed unit. Return the text of the DEF file, and qrouter's trees of resistances and capacitances."""
-    moved = folder / "unit.obsx"  # routing obstructions after the insertion of power stripes
+    moved = folder / "unit.obsx"  # file of routing obstructions that the insertion of power stripes writes
     obstructions = (moved if moved.exists() else folder / "unit.obs").read_text(encoding="utf-8")
     (folder / "unit.cfg").write_text(_ROUTING.format(obstructions=obstructions), encoding="utf-8")
     technology.run(folder, "unit_route.rc", "qrouter", "-nog", "-s", "unit.cfg")

@@ -57,7 +57,7 @@ def not_cleared(p: Product) -> Case:
     return p.case(np.vstack(parts), "accumulator")
 
 
-# Faults of a kernel that a test plants in block scales, bias or C.
+# Test products with a kernel fault in block scales, bias or C.
 
 
 def scaled_otherwise(p: Product, name: str, change: Callable[[Random, Matrix], Matrix | None]) -> Case:
@@ -228,7 +228,7 @@ GROUPS: dict[str, Callable[[Product, dict[str, Matrix]], dict[str, Any]]] = {
     "group-scaled product with a slice of K missing": lambda p, g: {"operands": without_slice},
 }  # fmt: skip
 
-# Kernel faults in types and rounding.
+# Test products with a kernel fault in types or rounding.
 
 
 def neighbouring_type(p: Product) -> Case:
@@ -251,7 +251,7 @@ def words_rounded(p: Product) -> Case:
     def rna(x: Matrix) -> Matrix:
         return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
-    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # `sptc.diagnose` must accept rounding by cvt.rna.
+    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # `sptc.diagnose` must not call rounding by cvt.rna a fault.
 
 
 def operands_truncated(p: Product) -> Case:

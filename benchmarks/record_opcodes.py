@@ -23,7 +23,7 @@ from kernel_opcodes import THREADS, operands, programs
 from launch_kernels import Driver
 from numpy.typing import NDArray
 
-#: Number of random kernels per process, processes, and seconds after which a process is ended.
+#: Number of random kernels per process, number of processes, and time limit of a process in seconds.
 _SHARE, _PROCESSES, _SECONDS = 40, 12, 40
 
 

@@ -28,7 +28,7 @@ from sptc.sim.engine.warpgroup_commands import multiplication  # noqa: E402
 
 from golden import F16, kept, mmasim_seconds  # noqa: E402
 
-#: Number of executions of an mma, and preset of the datapath, without and with `--small`.
+#: Number of executions of an mma, and preset of the datapath. Values `SMALL` apply if `--small` is given.
 TILES, PRESET = 1024, "hopper"
 SMALL_TILES, SMALL_PRESET = 16, "tiny"
 #: M = N = K of the matrix product of ``sptc.gemm``.

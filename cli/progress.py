@@ -56,7 +56,7 @@ class _MovingBar(tqdm):  # type: ignore[misc]
 
 def bar(unit: str, items: Iterable[Any] | None = None, **words: Any) -> "tqdm[Any]":
     """Return a progress bar over `items`; `unit` is the name of one unit of work, and `words` are options of tqdm."""
-    tqdm.monitor_interval = 0  # no monitor thread in tqdm: a process must not fork while a thread runs
+    tqdm.monitor_interval = 0  # tqdm then starts no thread: a process must not fork while a thread runs
     return _MovingBar(items, unit=unit, leave=False, disable=None, **words)
 
 

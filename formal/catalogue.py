@@ -18,7 +18,7 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tcgen05_streams import TCGEN05  # tcgen05_streams.py imports tcgen05.py, so TCGEN05 has the properties of both
+from .tcgen05_streams import TCGEN05  # TCGEN05 contains the formal properties of tcgen05.py and tcgen05_streams.py
 from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY

@@ -55,8 +55,8 @@ def _order(h: Harness) -> None:
         ends.eq((ends | (last << inside)) >> delivered),
     ]
     inside_ends = sum(ends[place] for place in range(_IN_FLIGHT))
-    # `open_ones` is the number of unfinished instructions. `awaited` is the number of instructions for which the marked
-    # commit group still waits; if instructions issued after the commit finish too, `awaited` becomes negative.
+    # `open_ones` is the number of unfinished instructions. `awaited` is the number of instructions for which the commit
+    # group under test still waits; if instructions issued after the commit finish too, `awaited` becomes negative.
     finishes = h.named("finishes", delivered & ends[0])
     open_ones, awaited = Signal(3, name="open"), Signal(signed(_BITS), name="awaited")
     groups, ahead = Signal(range(_GROUPS + 1), name="groups"), Signal(range(_GROUPS + 1), name="ahead")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 __all__ = ["first_violation"]
 
 _INPUT_LIMIT = 24
-#: For each of the six lowest inputs, a 64-bit word whose bit n is the value of the input in assignment n.
+#: For each of the six lowest inputs, a 64-bit word: bit n is the value of the input in the n-th input assignment.
 _PATTERNS = [sum(1 << bit for bit in range(64) if bit >> place & 1) for place in range(6)]
 _WORDS = 1 << 12  # number of 64-bit words, each with 64 input assignments, that are evaluated together
 

@@ -17,8 +17,8 @@ from .harness import Harness
 __all__ = ["BINARY_GRAPH", "TEXT_GRAPH", "Model", "Trace", "UndecidedError", "written"]
 
 _TOP = "top"
-#: File names of the and-inverter graphs that :func:`written` writes. Each output of a graph is a cover, and each bad
-#: state of a graph is a broken claim.
+#: File names of the and-inverter graphs that :func:`written` writes. Each output of a graph is a cover condition, and
+#: each bad state of a graph is a broken claim.
 BINARY_GRAPH, TEXT_GRAPH = f"{_TOP}.aig", f"{_TOP}.aag"
 _FLATTEN = (
     f"read_rtlil {_TOP}.il\nhierarchy -top {_TOP}\nproc\nflatten\n{{simplify}}"
@@ -74,7 +74,7 @@ class Model:
         options = solver.Options()
         options.set(solver.Option.PRODUCE_MODELS, True)
         if seconds is not None:
-            options.set(solver.Option.TIME_LIMIT_PER, max(int(1000 * seconds), 1))  # 0 would mean no limit
+            options.set(solver.Option.TIME_LIMIT_PER, max(int(1000 * seconds), 1))  # to Bitwuzla, 0 means no limit
         self._results = solver.Result
         self._parser = solver.Parser(solver.TermManager(), options)
         self._parse(f"(set-logic ALL)\n{text}")

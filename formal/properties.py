@@ -46,7 +46,7 @@ class Property:
         return _named, (self.build, self.name)
 
 
-#: Registered properties by name.
+#: All formal properties; the keys are their names.
 _ENTERED: dict[str, Property] = {}
 
 

@@ -20,7 +20,7 @@ _SHOWN_CYCLES = 40
 _HEAD = ("property", "of", "presets", "engine", "depth", "result", "seconds")
 #: Presets for which the list of properties shows separate proof times.
 _LISTED = ("tiny", "hopper")
-#: Widths, in characters, of the table columns that do not depend on the proof cases.
+#: Widths, in characters, of those table columns that are equally wide for all lists of proof cases.
 _DECIDED_WIDTHS = (max(len(engine.value) for engine in Engine), len("all inputs"), len("undecided"), 0)
 
 

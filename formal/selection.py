@@ -23,7 +23,7 @@ __all__ = [
 
 SELECTION = Topic("selection")
 UNIT_BITS = (8, 16)
-#: Of four elements of B (0 to 3), those that the 3:1 multiplexers of the first and second stored element cannot select.
+#: Index (0 to 3) of the element of B that the first 3:1 multiplexer cannot select, and the same for the second one.
 UNREACHED = (3, 0)
 
 

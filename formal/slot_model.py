@@ -51,7 +51,7 @@ class SlotModel:
         self.occupied, self.panel = Signal(SLOTS, name="occupied"), Signal(5, name="panel")
         #: Slot that the next accepted instruction will fill, and slot of the instruction that is being multiplied.
         self.next_slot, self.slot = Signal(name="next_slot"), Signal(name="slot")
-        #: Instruction that is being multiplied, and the instruction in the other of the two instruction slots.
+        #: `current`: instruction that is being multiplied. `other`: instruction in the other instruction slot (of two).
         self.current: Any = self.in_slot(self.slot)
         self.other: Any = self.in_slot(~self.slot)
         last = h.named("last", multiplied & (self.panel == self.current.last_panel))
@@ -156,7 +156,7 @@ def claim_stream(
         h.m.d.sync += place.eq(Mux(end, 0, place + 1))
     h.claim(f"requests_of_{name}", requests.valid == left.any())
 
-    # The queue has the next panels (eight columns) of the current instruction, then the first of the other instruction.
+    # The queue has the next panels (eight columns) of the current instruction, then the first panels of the other one.
     current, other, count = model.current, model.other, queue.count
     widths = {"used": 6, "rest": 6, "all": 7}
     used, rest, of_both = (Signal(bits, name=f"{word}_of_{name}") for word, bits in widths.items())

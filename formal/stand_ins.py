@@ -55,7 +55,7 @@ DEPTH = 2
 #: Queue entry for a panel (eight columns) fetched ahead: a bit that tells instructions apart, and the panel number.
 _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
-#: Fields of a request that determine which columns of tensor memory are read.
+#: Fields of a read request that determine which columns of tensor memory are read.
 _COLUMN_FIELDS = ("sparse", "wide", "scaled", "last_panel", "a_shared")
 #: Number of arrays of dot-product units in the proof. Four arrays have 64 rows of A, whose block scales need two
 #: columns of tensor memory.

@@ -45,7 +45,7 @@ TCGEN05 = Topic("tcgen05")
 #: Code of the small array's 16-bit element format. Metadata of 16-bit elements fills one column of tensor memory. The
 #: other element format of the small array has 8 bits.
 _WIDE = 0
-#: Operands in tensor memory except D. In proofs, their first column has the instruction's test bit `mark` as address.
+#: Operands in tensor memory except D. In proofs, they start at column 0 or 1, the value of an instruction's test bit.
 _IN_COLUMNS = ("a", "metadata", "scale_a", "scale_b")
 #: Bit fields of an instruction in the proofs: its options, but not the addresses of its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=1, scale_size=2, byte_a=2, byte_b=2, pair=1, odd=1)

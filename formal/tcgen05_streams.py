@@ -75,7 +75,7 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
     moves = Cat(taken, multiplied, written, cta.memory.read, cta.tensor.read, requested).any()
     h.cover("is_quiet", claim_progress(h, "moves", moves | reset | ~(cta.i.valid | owed), fair, 2) != 0)
     h.claim("nothing_from_nothing", ~written | owed)
-    # Invariants that the proof engine needs: operands that were read in advance were requested, and are not used yet.
+    # Invariants that the proof engine needs: the design requested all operands that it has read but not used yet.
     h.claim("due", due == kept + inside)
     h.claim("read_ahead", slots.left == kept + slots.count("accumulators", requested))
     own, b = panels // 2 if pair else panels, Signal(range(3), name="panels_of_b")

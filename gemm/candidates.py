@@ -19,12 +19,12 @@ __all__ = ["Expressions", "any_order", "candidates", "streams"]
 
 #: Type of a dictionary. Key: name of an attribute of :class:`Way`. Value: value of this attribute.
 _Words = dict[str, Any]
-#: Numbers of slices of K to try. `_FEW` are tried before ways of summation that add the results of short chains of
-#: instructions to f32 registers, and `_MANY` after these ways, since kernels rarely use many slices.
+#: Numbers of slices of K to try. Ways of summation with `_FEW` slices are tried first, then ways that add the results
+#: of short chains of instructions to f32 registers, then ways with `_MANY` slices, which kernels rarely use.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
 #: Numbers of instructions per chain to try. The result of each chain is added to f32 registers (promotion).
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
-#: Numbers of instructions to try per K tile, a group of successive instructions along K.
+#: Numbers of instructions to try for a K tile (group of successive instructions along K).
 _TILES = (1, 2, 4, 8)
 #: Numbers of stream-K workers to try: the SM counts of GPUs, by architecture.
 _WORKERS = {
@@ -214,7 +214,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
             ({**words, "k_order": "descending"} for words in chain([{}], _slices())),
             (
                 {"split_k": 1 << bits, "order": " ".join(["tree", *order])}
-                for bits in _BITS  # each level of the tree adds pairs of slices of K whose numbers differ in one bit
+                for bits in _BITS  # each tree level adds pairs of slices of K whose slice numbers differ in one bit
                 for order in permutations(map(str, range(bits)))
                 if not i.sparse
             ),

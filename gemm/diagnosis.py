@@ -57,7 +57,7 @@ class Miss:
     #: Row and column of the first output in which the way of summation differs from the given result.
     row: int
     column: int
-    #: Codes of the first output that differs: in the given result, and computed by the way of summation.
+    #: Two codes of the first output that differs: its code in the given result, and its code by the way of summation.
     wanted: int
     got: int
     output: Output = field(repr=False, compare=False)  #: The first output that differs, with its operands

@@ -35,19 +35,19 @@ _SAMPLE = (96, 96)
 #: A kernel fault is near if it nearly reproduces at least the fraction `_CLOSE` of the compared outputs. The `_TRIED`
 #: nearest faults are tried with every way of summation (order and roundings of additions).
 _CLOSE, _TRIED = 0.85, 8
-#: If more than this fraction of the wrong outputs is near the correct product, the kernel may differ only in rounding.
+#: If more than this fraction of the wrong outputs has only small errors, the kernel may differ only in rounding.
 _FINE = 0.98
 #: Maximum numbers of ways of summation to try: with wrong conversions of results, with outputs stored at wrong rows and
 #: columns, and with a fault that nearly reproduces the result.
 _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
-#: `_STORED_WAYS` and `_NEAR_WAYS`, numbers of ways of summation to try, are multiplied by the number of orders in which
-#: the tried ways of summation apply scales, but at most by `_MOST_ORDERS`.
+#: If the ways of summation to try apply scales in several orders, the maximum numbers `_STORED_WAYS` and `_NEAR_WAYS`
+#: are multiplied by the number of orders, at most by `_MOST_ORDERS`.
 _MOST_ORDERS = 3
 #: Each conversion of A and B to tf32 gives a matrix product whose distance from the kernel's result is computed. The
 #: conversion is tried only if this distance is at most `_MOST_ERROR` times the smallest distance.
 _MOST_ERROR = 16
-#: A kernel fault is accepted only with evidence of `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN` bits,
-#: where `_CHOICE` is the information content of the choice of a fault and a way of summation.
+#: A kernel fault is accepted if its evidence has at least `_FACTOR` * (`_CHOICE` + bits of free parameters) + `_MARGIN`
+#: bits. `_CHOICE` is the information content of the choice of a fault and a way of summation.
 _CHOICE, _MARGIN, _FACTOR = 12, 16, 2
 #: Each row (or column) of a matrix product is tried with the metadata and scales of every other row only if there are
 #: at most this many rows.
@@ -221,7 +221,7 @@ class _Examination:
                 if (tried := tried + 1) == _TRIED:
                     return
 
-    # Faults of a kernel in its operands, which change the sums along K.
+    # Faults in how a kernel reads its operands. These faults change the sums along K.
 
     def _faults(self) -> Iterator[Fault]:
         """Yield faults to try: roundings, epilogue and scales. Unless errors are small, also yield misread operands."""
@@ -313,7 +313,7 @@ class _Examination:
             try:
                 equal = int((grid.codes(changed) == target)[differs].sum())
             except OperandError:
-                # The slices of way `changed` do not fill K, or a chain of its instructions spans several scale groups.
+                # With way of summation `changed`, slices do not fill K, or a chain spans several scale groups.
                 continue
             if equal > most:
                 best, most = way, equal
@@ -375,7 +375,7 @@ class _Examination:
                 if explanation := self.judged("accumulator", words, one, codes, 4):
                     yield explanation
 
-    # Faults of a kernel in which rows or columns use the metadata or the scales of another row or column.
+    # Faults by which a kernel uses, for a row or column, the metadata or the scales of another row or column.
 
     def _lines(self) -> Iterator[Explanation]:
         """Search, for each row or column, the other row or column whose metadata, scales, C or bias the kernel used."""
@@ -397,7 +397,7 @@ class _Examination:
             far = np.abs(decode_codes(codes.T if array.axis else codes, self.fmt) - values[line, others])
             distances = np.where(np.isfinite(far), far, 0).sum(1)
             nearest = distances.argmin()
-            if 2 * distances[nearest] < distances[line]:  # use another row only if the data of that row fit far better
+            if 2 * distances[nearest] < distances[line]:  # replace a row only by a row that fits twice as well
                 index[line] = nearest
         if (index != np.arange(len(index))).any():
             noun = ("rows", "columns")[array.axis]

@@ -14,7 +14,7 @@ from .ways import Way
 
 __all__ = ["wrong_nibbles"]
 
-#: Maximum number of columns that are compared per row; and maximum total number of elements in all wrong rows of A.
+#: Maximum number of compared columns per row; maximum total number of elements in the rows of A with wrong nibbles.
 _COLUMNS, _ELEMENTS = 64, 1 << 18
 #: Maximum number of steps in the search for the wrong nibbles of a row. Each step keeps the last two nibbles that were
 #: found, and adds the best pair of nibbles.
@@ -91,7 +91,7 @@ def _changes(
     for nibble in nibbles:
         selected = b[kept_rows(np.full_like(own, nibble), setting.granularity)]
         sums[nibble] = (stored * selected.reshape(*stored.shape[:2], -1)).sum(1)
-    steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # output changes by nibble, its new value and column
+    steps = (sums - sums[own, np.arange(len(own))]).swapaxes(0, 1)  # [n, v, c]: change of output c if nibble n is v
     usable = np.isfinite(steps).all(-1)  # for each nibble and new value: whether all output changes are finite
     steps[~usable] = 0
     changes: dict[int, int] = {}

@@ -187,7 +187,7 @@ def _through(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:
         return rounded_values(values.astype(np.float32), name).astype(np.float64)
 
 
-# Faults of a kernel in metadata: stored elements of A are multiplied by the wrong elements of B.
+# Faults by which a kernel uses wrong metadata: it multiplies stored elements of A by the wrong elements of B.
 
 
 def metadata(setting: Setting, bits: int) -> Iterator[Fault]:

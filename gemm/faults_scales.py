@@ -94,7 +94,7 @@ def line_arrays(setting: Setting) -> Iterator[LineArray]:
                 yield LineArray("scale", f"the group scales of {'AB'[axis]}", axis, f"groups.{field}")
 
 
-# Faults of a kernel in the epilogue.
+# Faults in the epilogue of a kernel.
 
 
 def epilogue_faults(setting: Setting) -> Iterator[Fault]:
@@ -170,7 +170,7 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
                 yield text, index
 
 
-# Faults of a kernel in block scales and group scales.
+# Faults by which a kernel uses wrong block scales or group scales.
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,7 @@ class _Table:
     line: str  #: Noun for what a table row stands for, such as "row", "column" or "block of 128 rows"
     array: NDArray
     applied: _Applied  #: Key: text of a common mistake of kernels. Value: scales with this mistake
-    part: str  #: Argument of :meth:`sptc.gemm.setting.Setting.part` that selects the scales
+    part: str  #: Name of the scales, as an argument of :meth:`sptc.gemm.setting.Setting.part`
     shape: tuple[int, ...] = ()  #: Shape of the group scales before their conversion to a table; empty for block scales
 
     @property

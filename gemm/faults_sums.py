@@ -20,7 +20,7 @@ __all__ = ["beyond_the_end", "carried", "not_cleared", "slice_sums", "slices_of_
 #: Numbers of rows and of columns of output tiles to try, for kernels whose tiles begin from the previous tile's
 #: accumulator.
 _TILES = (8, 16, 32, 64, 128, 256)
-#: Tolerance: largest accepted distance from an integer, if the number of additions of a slice of K is fitted.
+#: A fit estimates how often a kernel adds each slice of K. The estimate may differ from an integer by this much.
 _NEAR = 0.2
 #: Numbers of elements that a kernel may read beyond the end of K: at most one K tile.
 _BEYOND = (8, 16, 32, 64, 128)

@@ -145,8 +145,8 @@ def joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 #: Tolerance: two rows of numbers are near if their distance is at most this fraction of their Euclidean norm.
 _SAME = 1 / 32
-#: First search for nearly equal rows only for this number of rows that have no equal row in the other matrix. If at
-#: most half of these rows have a nearly equal row, do not search for nearly equal rows of the remaining rows.
+#: For rows without an equal row in the other matrix, nearly equal rows are searched. This number of rows is tried
+#: first. If at most half of these rows have a nearly equal row, the remaining rows are not tried.
 _FIRST = 16
 #: Maximum number of pairs of rows whose distance is computed.
 _MOST_DISTANCES = 1 << 22

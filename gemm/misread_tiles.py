@@ -22,7 +22,7 @@ _SWIZZLED = ("none", "32B", "64B", "128B")
 _PERIOD = 1024
 #: Size of a core matrix in bytes: 8 rows of one 16-byte unit.
 _CORE = 8 * UNIT_BYTES
-#: Number of bytes along K that one instruction reads from each row.
+#: Number of bytes along K that one instruction reads from each row of an operand.
 _STEP = 32
 
 _Units = NDArray[np.intp]

@@ -72,12 +72,12 @@ class ProductRequest:
     epilogue: Epilogue = field(default_factory=Epilogue)  #: Epilogue of the matrix product, for all rows of A
     #: Initial accumulator of the sums, for all rows of A: numbers or codes of the instruction's accumulator type.
     start: NDArray | None = None
-    #: Block scales of the factors; with block scales, the matrices hold codes or values of unscaled elements.
+    #: Block scales of A and B. With block scales, the matrices hold codes or values of elements before scaling.
     block_scales: BlockScales | None = None
     #: Group scales of A and of B, f32.
     group_scale_a: NDArray | None = None
     group_scale_b: NDArray | None = None
-    #: Changes of the numerics of each instruction; see field `numerics` of :class:`~sptc.gemm.product.Problem`.
+    #: Numerics parameters that replace those of each instruction, as in :class:`~sptc.gemm.product.Problem`.
     numerics: Mapping[str, Any] = field(default_factory=dict)
 
 

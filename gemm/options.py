@@ -28,8 +28,8 @@ __all__ = [
 
 #: Sets of element formats that one instruction can multiply with each other.
 _MIXED = ({"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}, {"s4", "u4"})
-#: Numbers of elements along K in a scale group, likely ones first; and number of rows of A, or columns of B, in a
-#: block with one scale.
+#: Possible numbers of elements along K that share a group scale, likely numbers first; and number of rows of A (or
+#: columns of B) that can share a group scale.
 _LENGTHS, _BLOCK = (128, 64, 32, 256, 512, 1024, 16), 128
 _WORDS = {field.name: field.default for field in fields(Way)}
 
@@ -285,7 +285,7 @@ def exchanged(way: Way, left: Any, right: Any) -> tuple[Any, NDArray, tuple[str,
     """
     names = ("a", "b")
     if way.swapped:
-        # A compressed matrix is always compressed along K. Only arrays are transposed.
+        # A compressed matrix is not transposed: it is always compressed along K. A dense array is transposed.
         left, right = (one.T if isinstance(one, np.ndarray) else one for one in (right, left))
         names = ("b", "a")
     if not isinstance(right, np.ndarray):

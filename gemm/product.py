@@ -73,7 +73,7 @@ class Problem:
     relu: bool = False
     group_length: int = 0  #: Number of elements along K that share a group scale; 0 without group scales
     block_scaled: bool = False  #: Whether `a` and `b` are elements without their block scales
-    #: Changes of the numerics of each instruction: arguments of :meth:`~sptc.isa.numerics.Numerics.replace`.
+    #: Numerics parameters that replace those of each instruction: arguments of `sptc.isa.numerics.Numerics.replace`.
     numerics: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -286,8 +286,8 @@ def _errors(
         if problem.dense:
             scale = problem.array("dense_scale")
             assert scale is not None
-            # A dense instruction has half the K of the sparse instruction. With twice as many dense instructions
-            # per K tile and per chain, both kernels divide K at the same elements.
+            # A dense instruction has half the K of the sparse instruction. The dense kernel gets twice as many
+            # instructions per K tile and per accumulation chain, so both kernels divide K at the same elements.
             dense_way = replace(way, tile=2 * way.tile, promote=2 * way.promote)
             of_dense = problem.factors(dense_instruction(i), "dense_").take(*part)
             golden = problem.backend("golden", of_dense.instruction)

@@ -32,11 +32,11 @@ __all__ = ["Operands", "Search", "searched"]
 #: Limits of the sample of outputs on which ways of summation are first tried: maximum number of multiplications for the
 #: sample, and maximum numbers of its rows and of its columns.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
-#: Ways of summation are first tried on a part of the sample of outputs with these numbers of rows and columns. At least
-#: the third number of ways is tried on the whole sample, so that a nearest way of summation is known.
+#: Numbers of rows and columns of a small part of the sample of outputs. Ways of summation are tried on this part first.
+#: Minimum number of ways that are tried on the whole sample, so that a nearest way is known.
 _GLANCE_ROWS, _GLANCE_COLUMNS, _WHOLLY = 8, 16, 32
-#: Number of ways of summation that are compared on all outputs to find the nearest inexact way of summation; and number
-#: of ways of summation that are tried on the sample after an exact way of summation was found.
+#: Number of inexact ways of summation that are compared on all outputs to find the nearest one; and number of ways of
+#: summation that are tried on the sample of outputs after an exact way of summation was found.
 _RIVALS, _TRIED_BESIDE = 4, 400
 #: Number of ways of summation that are tried before the search for kernel faults, if the errors of the result are
 #: larger than rounding errors.
@@ -138,7 +138,7 @@ class Search:
     def __init__(self, operands: Operands, target: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
         self.operands, self.target = operands, target
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
-        #: Cached results of instruction chains for the sample of outputs, for its first part, and for small products.
+        #: Cached results of instruction chains for the sample of outputs, for a part of it, and for small products.
         self._kept: dict[tuple[int, str, str, str, int], Chains] = {}
         self._counts: dict[str, int] = {}
         rows, columns = target.shape

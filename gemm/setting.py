@@ -48,7 +48,7 @@ class Setting:
     groups: GroupScales | None = None  #: Group scales of A and B; None for a matrix product without group scales
     epilogue: Epilogue
     computes: Backend  #: Back end that computes the sums of the matrix product
-    finish: Finish | None = None  #: Function that converts results (default: rounding by the way of summation)
+    finish: Finish | None = None  #: Function that converts results; None if the way of summation does it
     start: NDArray | None = None  #: Codes of the initial accumulator, shape (M, N) (default: zero)
     #: Whether the left operand is the caller's B. Even then, field `a` of `groups` and field `scale_a` of `epilogue`
     #: hold scales of the caller's A.
@@ -227,9 +227,9 @@ class Problem:
     target: NDArray  #: Codes of the result, transposed if the kernel computes the transposed product
     ways: Sequence[Way]  #: Ways of summation that were tried, sorted by their number of wrong outputs
     instructions: Sequence[Instruction]
-    #: Function that yields the operands after other roundings of the caller's numbers, and a text for each rounding.
+    #: Function that rounds the caller's numbers in other ways. It yields the operands and a text for each rounding.
     rounded: Callable[[], Iterator[tuple[str, Setting]]]
-    more_ways: Callable[[], Iterator[Way]]  #: Function that yields more ways of summation to try for a kernel fault
+    more_ways: Callable[[], Iterator[Way]]  #: Function that yields ways of summation to try after those in `ways`
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +240,7 @@ class Explanation:
     text: str
     way: Way  #: Order and roundings of the additions in a kernel that has the fault
     codes: NDArray  #: Result codes of the matrix product with the fault
-    correct: NDArray  #: Codes of the correct product by the same way of summation
+    correct: NDArray  #: Result codes of the matrix product without the fault, by the same way of summation
     remaining: int  #: Number of outputs that the fault does not explain
     is_exact: bool  #: Whether the fault explains every bit, with few free parameters
 
@@ -277,7 +277,7 @@ def evidence(correct: NDArray, target: NDArray, fmt: Format) -> float:
     """Return evidence for a kernel fault, in bits: sum of log2(1 + distance of correct and given code) over outputs."""
     sign = 1 << fmt.bits - 1
 
-    def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers that sort like the values of the codes
+    def ordinals(codes: NDArray) -> NDArray[np.int64]:  # integers whose order is that of the encoded numbers
         wide = codes.astype(np.int64)
         return np.where(wide & sign, wide - 2 * sign if fmt.is_integer else -(wide & sign - 1), wide)
 

@@ -53,10 +53,10 @@ class StreamK:
     """
 
     workers: int  #: Number of thread blocks, or clusters of thread blocks, that share the output tiles cut along K
-    #: Rows and columns of an output tile in elements. If factors are exchanged, tiles are of the transposed product.
+    #: Numbers of rows and columns of an output tile, a part of the transposed product if the kernel computes that.
     rows: int
     columns: int
-    streamed: str = "all"  #: Output tiles that are cut along K, one of :data:`STREAMED`
+    streamed: str = "all"  #: Which output tiles are cut along K: an item of :data:`STREAMED`
     first: bool = True  #: Whether stream-K cuts the first output tiles along K, instead of the last output tiles
     raster: str = "row-major"  #: Order in which output tiles are numbered, one of :data:`RASTERS`
     #: Minimum number of K tiles in a slice of an output tile. A cut that is closer to an end of K is moved to that end.

@@ -29,7 +29,7 @@ __all__ = [
 
 #: Maximum number of partial sums in memory, and maximum numbers of rows and columns of outputs computed at once.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
-#: Maximum number of bytes of results of instruction chains that are cached for other ways of summation.
+#: Maximum size in bytes of the cached results of instruction chains, which several ways of summation can use.
 _KEPT_BYTES = 1 << 28
 
 #: Function that converts float32 or int32 sums to the result type that the :class:`Way` states, and returns codes.

@@ -42,7 +42,7 @@ __all__ = [
 
 #: Order in which the slices of K are added. ``in order``: from the first slice. ``reverse``: from the last slice.
 #: ``last first``: the last slice, then the other slices in order. ``tree``: neighbouring slices in pairs, then
-#: neighbouring sums. ``halves``: the first half of the slices to the second half, repeatedly. ``any``: the arbitrary
+#: neighbouring sums. ``halves``: the second half is added to the first half slice by slice, repeatedly. ``any``: the
 #: order of atomic additions. Furthermore, 2^n slices can be added in a tree over the n bits of their numbers: with
 #: ``tree 1 2 0``, the slices whose numbers differ only in bit 1 are added first. Reductions of Triton and XLA over
 #: registers, lanes and warps have such orders.
@@ -62,7 +62,7 @@ GROUP_SCALINGS = tuple(f"{order}, {addition}" for addition in ("fused", "rounded
 #: Conversion of f32 numbers to tf32 before the instruction. Empty: no conversion, and the instruction drops the low 13
 #: bits. ``cvt.rna``: round to nearest, ties away from zero. ``cvt.rn``: round to nearest even.
 CONVERSIONS = ("", "cvt.rna", "cvt.rn")
-#: Possible values of :attr:`Way.interleave`: two instructions alternately take so many bits of A and of B along K.
+#: Possible values of :attr:`Way.interleave`: number of bits of A and of B along K that two instructions take in turn.
 INTERLEAVES = (0, 32, 64)
 _ACCEPTED = {
     "k_order": K_ORDERS,
@@ -90,12 +90,12 @@ class Way:
     #: Order in which the sums of slices of K are added: one of :data:`ORDERS`, or a tree over bits of slice numbers.
     order: str = "in order"
     k_order: str = "ascending"  #: Order of the instructions within a slice of K, one of :data:`K_ORDERS`
-    #: Bits of A and of B along K that two consecutive dense instructions take in turn, one of :data:`INTERLEAVES`.
-    #: Kernels of Triton that widen a narrow operand in registers use this interleaving. 0: each instruction takes
-    #: successive elements.
+    #: Number of bits of A and B along K that two consecutive dense instructions take in turn, one of
+    #: :data:`INTERLEAVES`. Kernels of Triton that widen a narrow operand in registers use this interleaving. If the
+    #: number is 0, each instruction takes successive elements.
     interleave: int = 0
     #: Instructions per chain. The result of a chain is added to f32 registers, and the next chain begins from zero.
-    #: 0: one chain per slice.
+    #: If the number is 0, each slice of K is one chain.
     promote: int = 0
     tile: int = 1  #: Instructions per K tile. Slices of K begin and end at the boundaries of K tiles.
     #: Assignment of K tiles to slices of K, one of :data:`CUTS`. With stream-K: assignment of K tiles to workers,
@@ -311,7 +311,7 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
         if len(parts) != 1 << len(bits):
             raise OperandError(f"order {order!r} needs {1 << len(bits)} slices of K, but there are {len(parts)}")
         numbered = dict(enumerate(parts))
-        for bit in bits:  # Add all pairs of terms whose numbers differ only in `bit`.
+        for bit in bits:  # Add all pairs of slices whose slice numbers differ only in `bit`.
             numbered = {n: add(part, numbered[n | 1 << bit]) for n, part in numbered.items() if not n >> bit & 1}
         return numbered[0]
     if order in ("in order", "reverse"):

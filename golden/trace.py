@@ -37,7 +37,7 @@ class Trace:
     total: NDArray[np.float64]  #: Value of the exact sum of truncated terms and truncated accumulator
     #: NaN or Inf where operands, scales or the accumulator make the result NaN or Inf; elsewhere any finite number.
     special: NDArray[np.float32]
-    #: New accumulator: the field `special` where it is NaN or Inf, the rounded field `total` elsewhere.
+    #: New accumulator: field `special` where `special` is NaN or Inf, and the rounded field `total` elsewhere.
     result: NDArray[np.float32]
 
     @property

@@ -56,7 +56,7 @@ class Cycles:
     """Measured cycles of one loop of instructions."""
 
     loop: Loop
-    beside: Loop | None  #: Loop that ran concurrently on other warps
+    beside: Loop | None  #: Another loop that ran on other warps at the same time, or None
     #: Cycles from one instruction to the next on one tensor core (``wgmma``: on all tensor cores of an SM together).
     #: Infinite if the concurrent loop prevented all instructions of this loop.
     cycles: float

@@ -67,8 +67,8 @@ def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Gen
         return _packed(numbers(fmt, kind, (*shape, _WORD // i.container_bits), rng), fmt, i.container_bits)
 
     if i.family == "mma":
-        # `each` is the number of registers of one set of operands A and B. In every second set, A is the negated A
-        # of the previous set.
+        # `each` is the number of registers of one set of operands A and B. Sets come in pairs: A of the second set
+        # is the negated A of the first set.
         each = a_registers + b_fragment(i).registers
         for first in range(0, loop.operands * each, each):
             a, b = np.split(of_threads[first : first + each], [a_registers])

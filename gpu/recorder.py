@@ -30,8 +30,8 @@ __all__ = ["FORMAT", "Gpu", "RecordError", "driver_version", "main", "packed", "
 #: Kernels and operands as text. The command `sptc gpu pack` inserts the text into a copy of this file.
 PACK = ""
 FORMAT = "sptc gpu record 1"
-#: Maximum size of the results file in bytes. If the file would be larger, result words are left out, first
-#: those of kernels whose results were as expected.
+#: Maximum size of the results file in bytes. If the file would be larger, result words are left out. Words of
+#: kernels whose results were as expected are left out first.
 _MOST_BYTES = 5_000_000
 _MAJOR, _MINOR, _DYNAMIC_SHARED = 75, 76, 8
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")

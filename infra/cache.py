@@ -28,7 +28,7 @@ def cache_folder() -> Path:
     If the user has no home folder, as in some containers, return a temporary folder of this process.
     """
     if chosen := os.environ.get("SPTC_CACHE"):
-        return Path(chosen).absolute()  # compilers run in another folder
+        return Path(chosen).absolute()  # absolute, because compilers run in another folder
     try:
         folder = user_cache_path("sptc", appauthor=False)
     except RuntimeError:  # the user has no home folder; platformdirs before 4.11 then returns a relative path

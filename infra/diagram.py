@@ -17,7 +17,7 @@ class Theme(Enum):
     DARK = "dark"
 
 
-#: Colours of paper, text, quiet text, lines and marks. Each is a pair: colour in the light and in the dark theme.
+#: Colours of paper, text, minor text, lines and marks. Each is a pair: colour in the light and in the dark theme.
 _PAPER, _TEXT, _QUIET, _LINE, _MARK = (
     ("#ffffff", "#0d1117"),
     ("#1f2328", "#f0f6fc"),

@@ -29,9 +29,9 @@ __all__ = [
 
 #: Maximum size of a text file in bytes. The largest known Liberty files have a tenth of this size.
 TEXT_BYTES = 1 << 29
-#: Environment variable with the memory budget in GiB, and default budget. The budget limits the total size of those
-#: arrays of a file that are compressed, or of which the file gives only the shape. The arrays of ``.npy`` files do not
-#: count, since they are mapped into memory.
+#: Environment variable with the memory budget in GiB, and default budget. The budget limits the total size of two kinds
+#: of arrays in a file: compressed arrays, and arrays of which the file gives only the shape. The arrays of ``.npy``
+#: files do not count, since they are mapped into memory.
 BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
 #: A memory limit, in GiB, must be below this number.
 _MOST_GIB = 1 << 20

@@ -23,7 +23,7 @@ __all__ = [
 _RESERVED = "reserved"
 #: Names of the fields of a matrix descriptor that contain an address or an offset.
 _OFFSETS = ("start address", "leading byte offset", "stride byte offset")
-#: For names of instruction-descriptor fields, their titles in printed tables. Other fields have their name as title.
+#: Titles in printed tables for fields of an instruction descriptor. Without an entry, the title is the field's name.
 _TITLES = {
     "d": "type of D",
     "a": "type of A",

@@ -51,8 +51,8 @@ _MEANINGS = {
 class Form:
     """Combination of instruction, architecture and location of A to which evidence refers."""
 
-    #: PTX text of the instruction. For ``tcgen05``, the opcode with K and types in brackets, since M and N only affect
-    #: where operands are stored.
+    #: PTX text of the instruction. For ``tcgen05``, the text is the opcode with K and types in brackets, since M and N
+    #: only affect where operands are stored.
     instruction: str
     arch: str  #: Architecture of the GPU that executed the instruction
     #: Location of A: ``"shared"`` if A was read through a shared-memory descriptor, ``"registers"`` otherwise.

@@ -24,7 +24,7 @@ class Format:
     """
 
     name: str  #: Name of the number format as a PTX type, without the dot
-    signed: bool  #: Whether codes have a sign bit (floats) or are two's complement (integers)
+    signed: bool  #: Whether the format is signed: floats have a sign bit, integers are in two's complement
     #: Widths of exponent and fraction in bits. An integer has no exponent. All bits of its magnitude count as fraction
     #: bits.
     exponent_bits: int = 0

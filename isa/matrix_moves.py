@@ -185,8 +185,8 @@ class MatrixMoveMap:
     matrices: Index
     rows: Index
     elements: Index
-    #: Lowest bit of the element in its 128-bit row of shared memory, shape (32, registers, E). Bit 0 is the low bit of
-    #: the first byte.
+    #: Lowest bit of each element in its 128-bit row of shared memory, shape (32, registers, elements of one
+    #: register). Bit 0 is the low bit of the first byte.
     row_low_bits: Index
     #: Lowest bit of the element in its register, shape (E,). In a byte, the bits above a 6-bit or 4-bit element are 0.
     register_low_bits: Index

@@ -104,7 +104,7 @@ TCGEN05_FIXED = 1
 class SharedDescriptor:
     """A decoded 64-bit matrix descriptor."""
 
-    #: Start address, leading and stride offset in bytes: multiples of 16 below 2**18.
+    #: Start address, leading offset and stride offset in bytes. Each is a multiple of 16 below 2**18.
     start: int
     leading_offset: int
     stride_offset: int

@@ -82,7 +82,7 @@ class Numerics:
     step: int  #: Number of products (L) per rounded sum. An instruction computes its sums one after another along K.
     alignment_bits: int = 0  #: F: each product and the accumulator keep F bits below e_max, their largest exponent
     zero_exponent: int = 0  #: e_zero: lower limit of the largest exponent of the addends, and exponent of zero addends
-    rounding: Rounding  #: Rounding of each exact sum of L aligned products and the accumulator
+    rounding: Rounding  #: Rounding of the exact sum of aligned products and accumulator in each step
     alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each term to the last bit that alignment keeps
     #: Number of products that method ``GROUPED`` sums exactly before truncation: 16 or 4. The value 4 applies only to
     #: outputs in which a scaled product has a larger exponent than the accumulator; e_max, the largest exponent, then
@@ -138,8 +138,8 @@ class Numerics:
                 raise OperandError(f"{name} must be one of {words}, not {shown(value)}")
             changes[name] = accepted[name][word]
         floor, bits = self.zero_exponent + self.alignment_bits, changes.get("alignment_bits", self.alignment_bits)
-        # If the old exponent floor e_zero was derived from the old F (alignment bits), the new e_zero is derived from
-        # the new F. Native fp8 keeps its e_zero, which was derived from the larger F of the datapath's other formats.
+        # If the replaced exponent floor e_zero was derived from F (alignment bits), derive it again from the new F.
+        # Native fp8 keeps its e_zero, which was derived from the larger F of the datapath's other formats.
         if "zero_exponent" not in changes and floor == zero_exponent_for(0, half_result=half, grouped=grouped):
             changes["zero_exponent"] = floor - bits
         return replace(self, **changes, source=f"changed from: {self.source}")

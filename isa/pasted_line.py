@@ -45,7 +45,7 @@ class PastedLine:
     shape_and_types: str  #: Shape and types in brackets after a ``tcgen05`` opcode, or empty if absent
     operands: tuple[str, ...]  #: Texts of the operands as written, including outer brackets
     predicate: str = ""  #: Predicate register as written, with a leading ``!`` if negated, or empty if absent
-    added: str = ""  #: Qualifiers that were missing in the text and were added
+    added: str = ""  #: Qualifiers that the text lacks and the parser adds
 
     @property
     def name(self) -> str:

@@ -124,7 +124,7 @@ class Law:
     #: Latency in cycles, extrapolated to N = 0. Key: for ``wgmma``, whether the instruction is sparse; for
     #: ``tcgen05.mma``, whether a CTA pair executes it.
     start: Mapping[bool, float]
-    integer: Mapping[bool, int]  #: Additional latency of integer instructions, in cycles. Keys as in field `start`.
+    integer: Mapping[bool, int]  #: Additional latency of integer instructions, in cycles; same keys as `start`
 
 
 #: Timing formula of each family with operands in shared memory. The formula of ``wgmma`` was measured on an H200

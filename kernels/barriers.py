@@ -16,7 +16,7 @@ from .program import Address, Instruction, Operand, Sink
 __all__ = ["Barriers", "barrier_step", "barriers", "mbarrier_reader", "wait_step"]
 
 _BYTES = 8
-#: Function that executes a barrier instruction for a mask of threads, and returns a mask of those that may continue.
+#: Function that executes a barrier instruction for a mask of threads. It returns a mask of threads that may continue.
 WaitStep = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 
 

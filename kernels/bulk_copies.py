@@ -56,7 +56,7 @@ class Box:
     def from_map(cls, tile: MapRecord, corner: list[int]) -> "Box":
         """Return the box of a tensor map. The first element of the box has the coordinates `corner`."""
         piece, offsets, inside = tile.pieces(corner)
-        fill = 0x7FF7 if tile.fill == "nan" else 0  # NaN fill, measured on an H200 with f16, bf16, f32 and f64
+        fill = 0x7FF7 if tile.fill == "nan" else 0  # as measured: NaN that an H200 writes outside the tensor
         offsets = offsets + (tile.address - GLOBAL_BASE)
         is_rounded, element = tile.element.startswith("tf32"), tile.element.removeprefix("t").removesuffix(".ftz")
         flushes = tile.element.endswith(".ftz")

@@ -41,7 +41,7 @@ class Convergence:
         self.machine, self.counters, self.alive = machine, counters, alive
         #: Threads that wait at the instruction to which their program counter points.
         self.waiting = np.zeros(machine.count, np.bool_)
-        #: Threads at a complete ``bar.warp.sync``, which pass it when they are executed the next time.
+        #: Threads at a complete ``bar.warp.sync``. They pass the barrier when they are executed the next time.
         self.passing = np.zeros(machine.count, np.bool_)
         #: Member mask of each thread that waits.
         self._masks = np.zeros(machine.count, np.uint32)

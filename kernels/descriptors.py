@@ -63,7 +63,7 @@ def _constant(operand: Operand, writers: Writers, steps: int) -> tuple[int, bool
     (ins,) = by
     sources = ins.operands[-1].items if isinstance(ins.operands[-1], Vector) else ins.operands[1:]
     parts = [_constant(source, writers, steps - 1) for source in sources]
-    if ins.words[0] == "add":  # `add` advances the start address of a descriptor, so the address is not constant.
+    if ins.words[0] == "add":  # After an `add`, the start address of a descriptor is not constant.
         return parts[0][0], False
     if ins.words[0] not in ("mov", "or"):
         return 0, False

@@ -135,7 +135,7 @@ class Machine:
         self.symbols |= {name: start for name, (start, _) in kernel.local.items()}
         #: Unfinished asynchronous work, oldest first. It is executed when no thread can continue without it.
         self.queue: deque[Callable[[], None]] = deque()
-        #: Whether an ``mbarrier`` has completed a phase since waiting threads were last checked.
+        #: Whether any ``mbarrier`` has completed a phase since the waiting threads were last checked.
         self.completed = False
         #: Functions that complete the asynchronous work that is unfinished at the end of the kernel.
         self.at_exit: list[Callable[[], None]] = []

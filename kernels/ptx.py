@@ -41,7 +41,7 @@ def parse_ptx(text: str) -> dict[str, Kernel]:
     return _Module(_without_comments(text)).entries()
 
 
-# An unterminated comment is matched as group 1 and kept; without this group, each `/*` costs a long search.
+# Group 1 matches the rest of an unterminated comment, which is kept. Without this group, each `/*` costs a long search.
 _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*(?:.*?\*/|(.*))', re.DOTALL)
 
 

@@ -39,8 +39,8 @@ _FAIR_ROUNDS = 1024
 #: Number of scheduler rounds after which waits for an ``mbarrier`` return false, so that spinning threads cannot block
 #: the waiting threads.
 _SPIN_ROUNDS = 64 * _FAIR_ROUNDS
-#: Maximum number of times that ``mbarrier`` waits return false while no barrier and no program counter changes. The
-#: launch has a deadlock beyond this number, or earlier if no register changes either.
+#: Maximum number of times that ``mbarrier`` waits return false while no barrier and no program counter changes. Beyond
+#: this number, or earlier if no register changes either, the launch is reported as deadlocked.
 _FUTILE_WAITS = 1 << 14
 #: Maximum number of instructions that are not modelled, or of unfinished barriers, that one error message lists.
 _NAMED = 20
@@ -81,7 +81,7 @@ class Program:
         #: threads that continue), and functions that read guard predicates.
         self.steps: dict[int, Step] = {}
         self.waits: dict[int, WaitStep] = {}
-        #: By instruction index: functions that write false as the result of ``mbarrier.try_wait`` or ``test_wait``.
+        #: Key: index of an instruction ``mbarrier.try_wait`` or ``test_wait``. Value: function that writes false.
         self.failures: dict[int, Step] = {}
         self.guards: dict[int, Reader] = {}
         #: By instruction index: functions that read the index with which ``brx`` selects a label.

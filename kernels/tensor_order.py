@@ -54,7 +54,7 @@ class TensorOrder:
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.checker = machine, machine.checker
-        #: Line of each multiplication and copy, indexed by the number of the instruction.
+        #: Line number in the PTX text of each multiplication and copy, indexed by the number of the instruction.
         self.lines = [0]
         #: Number of the last multiplication or copy that each thread issued.
         self._last: dict[int, int] = {}

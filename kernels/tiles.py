@@ -31,7 +31,7 @@ class _Mismatch:
     descriptor: SharedDescriptor
     row_bytes: int
     place: str  #: grid indices of the CTA that reads the tiles
-    lines: set[int] = field(default_factory=set)  #: lines of the copies that wrote the tiles
+    lines: set[int] = field(default_factory=set)  #: PTX line numbers of the copies that wrote the tiles
     unread_bytes: int = 0
 
     def finding(self) -> Finding:

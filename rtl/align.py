@@ -166,7 +166,7 @@ class AlignStage(wiring.Component):
         largest: dict[tuple[Element, ...], Value] = {}
         for slot in self.widths.slots[: self.config.term_slots]:
             significand = self.i.significands[slot.index][: slot.product_bits].as_signed()
-            if self.widths.narrow:  # single terms are zero for 4-bit elements, whose products are summed in groups
+            if self.widths.narrow:  # products of 4-bit elements are summed in groups, so their single terms are zero
                 significand = Mux(narrow, 0, significand)
             # A product of integers is not shifted: bit 0 of the product is at bit `integer_bits` of the term. In a
             # product slot for floats of at most 8 bits, a product of floats gets more zeros as padding than a product

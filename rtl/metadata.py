@@ -142,8 +142,8 @@ class MetadataStage(wiring.Component):
                 select[1].eq(decoder.select1),
             ]
             decoders.append(decoder)
-        # In a datapath with interleaved chunks, a chunk of 16-bit elements uses two decoders, which get the same
-        # nibble.
+        # If the configuration interleaves chunks along K, a chunk of 16-bit elements uses two decoders, which get the
+        # same nibble.
         by_chunk = {True: decoders[::2] if config.interleaved else decoders, False: decoders}
         flags = {width: Cat(self.sparse & ~decoder.legal for decoder in by_chunk[width]) for width in by_chunk}
         m.d.comb += self.illegal.eq(Mux(wide, flags[True], flags[False]))

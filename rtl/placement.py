@@ -63,8 +63,8 @@ class Placement(wiring.Component):
         request: Any = Signal(operand_request_layout())
         m.d.comb += operand_request(self.config, request, self.instruction)
         d = self.instruction.d_column
-        # The end of a column range keeps its carry bit. A range that exceeds the last column therefore sets `beyond`
-        # and does not wrap.
+        # The end of a column range has one bit more than a column number. A range that exceeds the last column
+        # therefore sets `beyond`, and does not wrap around to column 0.
         d_end = d + (request.last_panel + 1) * COLUMNS
         ranges = [columns_of(request, operand) for operand in Operand]
         overlaps = [present & (first < d_end) & (d < first + count) for present, first, count in ranges]

@@ -104,8 +104,8 @@ class RoundStage(wiring.Component):
         with m.Switch(i.result):
             if ResultCode.S32 in self.results:
                 with m.Case(ResultCode.S32):
-                    # Bit 31 of the result and the flag `overflow` together give the next step the sign of the
-                    # accumulator. This sign is the top bit of `value`.
+                    # In the next step, the sign of the accumulator is bit 31 of this result, inverted if `overflow` is
+                    # set. This sign is the top bit of `value`.
                     value = i.total[self.integer_bits :]
                     # An integer result of 32 bits has its sign in bit 31. The sum therefore fits if all higher bits
                     # equal bit 31.

@@ -136,7 +136,7 @@ class Unpack(wiring.Component):
         m.d.comb += [hidden.eq(exponent.any()), some_fraction.eq(magnitude.any())]
         if any(element.format.specials is not Specials.NONE for element in slot.floats):
             self._find_specials(m, magnitude, exponent, some_fraction)
-        # The hidden bit of a significand has one position for float formats with the smaller F, and another position
+        # The hidden bit of a significand has one position for float formats with fewer alignment bits (F), and another
         # for all other float formats. Example: first multiplier of preset `hopper` (f: fraction, s: sign, i: integer):
         #
         #     bit of the significand    11 10  9  8  7  6  5  4  3  2  1  0

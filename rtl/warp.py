@@ -201,7 +201,7 @@ class Warp(wiring.Component):
         """
         if self.config.step_bytes != WARP_SEGMENT_BYTES or self.config.warp_blocks > self.config.latency:
             return Const(1)
-        # Example: 8 x 4 dot-product units, steps of 16 bytes, and a latency of five cycles. Step 1 waits for the
+        # Example: 8 x 4 dot-product units with a latency of five cycles, and two steps along K. Step 1 waits for the
         # results of step 0 (1.2 is step 1 along K of block 2; a block is the 32 outputs of one cycle):
         #
         #     cycle       0      1      2      3      4      5      6      7      8      9

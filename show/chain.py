@@ -37,14 +37,14 @@ class Link:
     c: int
     products: float | int  #: Exact sum of the products of the instruction, rounded once to a float
     d: int
-    wanted: bool  #: Whether the instruction's result, after epilogue and rounding, equals that in the given matrix
+    wanted: bool  #: Whether the given matrix contains the instruction's result, after epilogue and rounding
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChain:
     """Instructions that compute the first wrong output of a given matrix, by the best matching method of summation."""
 
-    miss: Miss  #: First wrong output of a given matrix, and method of summation that recomputes the output
+    miss: Miss  #: First wrong output of a given matrix, and the best matching method of summation
     links: tuple[Link, ...]  #: Instructions that compute the output, in the order of the slices of K (split K)
     slices: tuple[float | int, ...]  #: Partial sums of the slices into which K is split
     exact: float | int  #: Exact sum of all products of the output

@@ -36,7 +36,7 @@ class ExplainedDescriptor:
     title: str  #: Kind of the descriptor, as a heading
     fields: tuple[DescriptorField, ...]
     notes: tuple[str, ...]  #: Explanations that concern several fields of the descriptor
-    problems: tuple[str, ...]  #: Problems of combinations of fields of the descriptor
+    problems: tuple[str, ...]  #: Problems that concern several fields of the descriptor together
 
     @property
     def every_problem(self) -> list[str]:

@@ -282,7 +282,7 @@ def _units(place: OperandPlacement) -> dict[int, tuple[str, int]]:
     assert place.tile
     last = place.words + (place.low_bits + place.bits - 1) // 8
     rows, columns = np.indices(place.shape)
-    # All elements of a 16-byte unit have the same row, or the same column, whose index determines the unit's colour.
+    # All elements of a 16-byte unit are in one row or column. The index of this row or column sets the unit's colour.
     across = place.indices.index("k") if place.operand == "b" else 1 - place.indices.index("row")
     outer = (rows, columns)[1 - across if place.tile.major == "k" else across]
     entries: dict[int, list[tuple[int, int, int]]] = {}

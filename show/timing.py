@@ -107,7 +107,7 @@ def shape_note(text: str | None, rows: Sequence[Row]) -> str | None:
     if text is None or "(" in text or not rows or rows[0].instruction.family != "tcgen05":
         return None
     if any(subject_named(row.text) != subject_named(row.text.partition(" ")[0]) for row in rows):
-        return None  # the text states the shape, by words or by a descriptor
+        return None  # the user's text gives the shape, in words or as a descriptor
     note = "without shape and types in brackets after the opcode, the shape with the largest M and smallest N is taken"
     shapes = {row.instruction.shape_and_types for row in rows}
     return f"{note}: ({shapes.pop()})" if len(shapes) == 1 else note
@@ -162,7 +162,7 @@ def product_table(instructions: Sequence[Instruction], timings: Sequence[Product
     return "\n".join(lines)
 
 
-#: For `plot_rates`: pattern of the PTX names, with sparsity, N and K to fill in; marker of each resource; values of N.
+#: For `plot_rates`: PTX opcode with gaps for `.sp`, N and K; shape of the plot's dots for each resource; values of N.
 _PLOTTED = "wgmma.mma_async{}.sync.aligned.m64n{}k{}.f32.f16.f16"
 _MARKERS = {Resource.TENSOR_CORE: "o", Resource.SHARED_MEMORY: "s", Resource.REGISTER_FILE: "^"}
 _COLUMNS = range(8, 257, 8)

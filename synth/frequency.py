@@ -22,7 +22,7 @@ class Choice:
     """A dot-product unit with some of the possible pipeline registers (cuts), and the measurement of this unit."""
 
     cuts: tuple[str, ...]  #: Cuts (positions in the dot-product unit) that have a pipeline register
-    #: Measurement of the dot-product unit, which is placed between registers for its inputs and its result.
+    #: Measurement of the dot-product unit with registers before its inputs and after its result.
     measurement: Measurement
 
     @property

@@ -62,7 +62,7 @@ def _expression(tokens: list[str], least: int = 0) -> tuple[Computing, list[str]
     """Compile operands that are joined by operators of precedence `least` or more; also return the remaining tokens."""
     result, tokens = _factor(tokens)
     while tokens and tokens[0] != ")":
-        precedence, operation = _OPERATORS.get(tokens[0], _OPERATORS["*"])  # operands without an operator are ANDed
+        precedence, operation = _OPERATORS.get(tokens[0], _OPERATORS["*"])  # adjacent operands are ANDed
         if precedence < least:
             break
         other, tokens = _expression(tokens[1:] if tokens[0] in _OPERATORS else tokens, precedence + 1)

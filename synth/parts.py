@@ -10,9 +10,9 @@ from .netlist import TOP, Netlist, black_box, black_box_of_unit, emit_around_uni
 
 __all__ = ["TOPS", "Part", "names_of", "parts_of"]
 
-#: Top modules that can be divided into parts. For each top module, the entry has the hierarchical name of the array of
-#: dot-product units, and a dictionary of all parts outside the array: from hierarchical module names, without instance
-#: numbers, to names of parts. A module that is not listed belongs to the part of the module that contains it.
+#: Key: name of a top module that can be divided into parts. Value: hierarchical name of the array of dot-product units,
+#: and a dictionary of modules outside the array: keys are hierarchical module names without instance numbers, values
+#: are names of parts. A module that is not listed belongs to the part of the module that contains it.
 TOPS = {
     "warp": ("core", {"": "registers to operands, results to registers"}),
     "warpgroup": (

@@ -58,7 +58,7 @@ def plot_survey(survey: Survey, path: Path) -> None:
 class Spot:
     """A point of a scatter plot."""
 
-    group: str  #: Name of the point's group in the legend of the plot
+    group: str  #: Name of the group of points in the legend of the plot
     name: str  #: Label of the point in the plot
     x: float
     y: float

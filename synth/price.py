@@ -47,8 +47,8 @@ class Measurement:
     seconds: float  #: Duration of the synthesis in seconds. A cached result has the original duration.
     cached: bool = False  #: Whether the result comes from the cache
     route: Route | None = None  #: Timing and resource report of nextpnr, if the netlist was placed and routed
-    #: Measurements of the same netlist with its ports in several orders. The figures of this measurement are the
-    #: medians over these orders. Empty for a single order.
+    #: Measurements of the same netlist with its ports in several orders; empty for a single order. The amounts in this
+    #: measurement are medians over these orders.
     orders: tuple["Measurement", ...] = ()
 
     @property

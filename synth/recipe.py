@@ -141,8 +141,8 @@ class Recipe:
 
     library: Library | None = None
     fpga: str | None = None  #: FPGA family, a key of :data:`FPGAS`
-    #: Whether to replace registers by wires. Figures are wrong if a register is in a loop. The option has no effect for
-    #: an FPGA.
+    #: Whether to replace registers by wires. The measurement is wrong if a register is in a feedback loop. The option
+    #: has no effect for an FPGA.
     combinational: bool = False
     #: Whether to map additions to full-adder cells of the library. If so, no delay is measured.
     full_adders: bool = False
@@ -156,9 +156,9 @@ class Recipe:
     #: Whether to place and route the netlist, which measures the longest path between registers with its wires. For
     #: ECP5 only.
     place: bool = False
-    #: Number of orders of inputs and outputs. ABC permutes inputs and outputs before it maps to a library, which varies
-    #: the figures by a few per cent. Measurements are medians over all orders. If the number is 1, inputs and outputs
-    #: keep the order of the netlist.
+    #: Number of orders of inputs and outputs. ABC permutes inputs and outputs before it maps to a library. The order
+    #: changes areas and delays by a few per cent, so measurements are medians over all orders. If the number is 1,
+    #: inputs and outputs keep the order of the netlist.
     orders: int = 1
     #: Seed of the permutation of inputs and outputs for a single measurement. 0 means no permutation.
     seed: int = 0

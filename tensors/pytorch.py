@@ -27,8 +27,8 @@ __all__ = ["array_of", "compressed_of", "is_semi_structured", "is_tensor", "read
 #: Element types that PyTorch cannot convert to numpy.
 _FOREIGN = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 _SEMI_STRUCTURED = ("SparseSemiStructuredTensorCUTLASS", "SparseSemiStructuredTensorCUSPARSELT")
-#: Names that a pickle may use, besides the names of storages and element types: first those of plain tensors, then
-#: those of semi-structured tensors.
+#: Names that a pickle may use, besides the names of storages and element types. Names for plain tensors are first,
+#: names for semi-structured tensors are last.
 _ALLOWED = {
     "collections OrderedDict",
     "torch Size",
@@ -128,7 +128,7 @@ def _expanded_by_cusparselt(name: str, tensor: Any) -> NDArray:
     own_class = type(tensor).__module__.partition(".")[0] == "torch"
     try:
         if own_class and tensor.device.type != "cuda":
-            raise TypeError  # Without the GPU, to_dense() would multiply the tensor by a large identity matrix.
+            raise TypeError  # On a CPU, to_dense() would multiply the tensor by a large identity matrix.
         dense = tensor.to_dense()
     except (AttributeError, TypeError, RuntimeError):
         raise OperandError(

@@ -40,8 +40,8 @@ class PackingOptions:
     sparsity_selector: int = 0  #: Option of format ``ptx``: sparsity selector of the instruction
     tile_k: int = 128  #: Option of format ``cutlass3-sm90``: K tile of the kernel, at most 128
     bits: int | None = None  #: Option of format ``marlin_24``: element width, 4 or 8 (default: width of the type)
-    #: Layout of block scales to write, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS` (default: layout of the
-    #: format).
+    #: Layout in which block scales are written, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS` (default: layout of
+    #: the format).
     scale_layout: str | None = None
 
 
@@ -216,8 +216,8 @@ def _pack_ptx(compressed: Compressed, options: PackingOptions) -> Tensors:
     def tiles(matrix: NDArray) -> NDArray:
         return matrix.reshape(down, i.m, across, -1).swapaxes(1, 2).reshape(down * across, i.m, -1)
 
-    # Codes in memory and codes in registers are equal (a tf32 is a float32 in both), except that an e2m1 in a byte is
-    # shifted in registers.
+    # An element has the same code in memory and in registers (for tf32, the code of a float32). The exception is an
+    # e2m1 in a byte, which is shifted in registers.
     codes = _codes(compressed.stored, bits) << (i.low_bit(i.a) if bits == 8 else 0)
     a = registers.to_registers(tiles(codes), a_fragment(i))
     others = np.zeros((down * across, i.threads), np.uint32)

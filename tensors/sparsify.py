@@ -36,7 +36,7 @@ PRODUCERS = {
     "pytorch": Producer(0b1110, (0b1000, 0b1001, 0b1110, 0b1110), 0b1110, clears=False),
     # Source: cutlass/transform/kernel/sm90_sparse_gemm_compressor.hpp
     "cutlass3": Producer(0b0000, (0b1100, 0b1101, 0b1110, 0b1100), 0b0100, clears=True),
-    # Source: compressed-tensors, sparse-24-bitmask: keeps the two largest magnitudes, the first of equal magnitudes
+    # Source: sparse-24-bitmask of compressed-tensors. Keep the two largest magnitudes; if some are equal, the first.
     "bitmask": Producer(0b0100, (0b0100, 0b0100, 0b1000, 0b1100), 0b0100, clears=False),
 }
 

@@ -81,7 +81,7 @@ class StateFolder:
         self._written = time.monotonic()
         task = self.journal.task
         try:
-            if (path / _COVERAGE).is_symlink():  # writing to a link would change another file
+            if (path / _COVERAGE).is_symlink():  # if the path is a link, writing would change another file
                 self.journal.require_plain([_COVERAGE])
             if task is not None and not (isinstance(task, dict) and _is_count(task.get("seed"))):
                 raise self.journal.damaged()

@@ -106,7 +106,7 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
         near = np.where(rng.random((cases, 1, i.scale_size)) < 0.5, least, last)
         exponents = near + rng.integers(-3, 6, near.shape)
     else:
-        # Alignment must truncate bits of some products, but the sum of products must reach the lowest bit of D.
+        # Draw exponents so that alignment truncates some products, but the sum of products reaches the lowest bit of D.
         lowest = max(last - 12, least - i.a.maximum_exponent - i.b.maximum_exponent - i.stored_k.bit_length())
         least_product = exponents_of(i.a)[0] + exponents_of(i.b)[0]
         exponents = rng.integers(lowest, min(last - least_product, least + 25), (cases, 1, 1), endpoint=True)
@@ -168,8 +168,8 @@ def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)
 
 
-#: Exponents that the second product of a row of A can have: distance of the lowest one below the exponent of the
-#: smallest subnormal of D, and number of exponents.
+#: Range of exponents of the second product of a row of A: how far the lowest exponent is below the exponent of the
+#: smallest subnormal of D, and number of exponents in the range.
 _BELOW, _EXPONENTS = 25, 32
 #: Exponents of the first product of a row of A, relative to the exponent of the smallest subnormal of D.
 _FIRST = (-1, 0, 1)

@@ -44,8 +44,8 @@ __all__ = [
 
 #: Maximum number of test cases in a conformance pack.
 MOST_CASES = 256
-#: Target numbers of cases. First: cases that distinguish each neighbour (wrong model) from the right model. Second:
-#: cases that distinguish each pair of neighbours.
+#: Target numbers of test cases. First: number of test cases that distinguish a neighbour (wrong model) from the right
+#: model, for each neighbour. Second: number of test cases that distinguish two neighbours, for each pair.
 _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
 #: Size of one draw of candidate tiles from one distribution. First: number of outputs that the tiles of a draw should
 #: have together. Second: maximum number of tiles of a draw.
@@ -74,8 +74,8 @@ class Pack:
     file: Replayable  #: Operands of all test cases, and D of the correct model, as a register file (``.npz``)
     seed: int
     candidates: int  #: Number of candidate tiles from which the cases were chosen
-    #: Neighbours (wrong models) that can differ from the right model, including those that differ in no case of the
-    #: conformance pack.
+    #: Neighbours (wrong models) whose results can differ from those of the right model, even if no test case of the
+    #: conformance pack shows a difference.
     neighbours: tuple[Apart, ...]
     same: dict[str, str]  #: Neighbours (wrong models) that give the right result for all operands, each with the reason
     #: Groups of neighbours (wrong models) with equal results. The test cases do not distinguish them from each other.
@@ -161,7 +161,7 @@ class _Choice:
     def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
         """Choose cases greedily: repeatedly add the case that helps to distinguish the most pairs of models."""
         tells, chosen = outputs > 0, [int(outputs.sum(axis=0).argmax())]
-        # Among cases that help to distinguish equally many pairs of models, choose one with more differing outputs.
+        # If test cases help to distinguish equally many pairs of models, choose the one with more differing outputs.
         weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))
         while len(chosen) < MOST_CASES:
             met = tells[:, chosen].sum(axis=1)
@@ -262,7 +262,7 @@ class Judgement:
     first: Mismatch | None  #: First output that differs from D; None if all are equal
     beside: int  #: Number of tensor memory words outside D in which the model under test and the right model differ
     explained_by: tuple[str, ...]  #: Neighbours (wrong models) that reproduce all outputs; empty if all outputs equal D
-    #: Neighbour (wrong model) that gives the most of the results under test. Empty if the right model gives as many.
+    #: Neighbour (wrong model) that reproduces the most outputs. Empty if the right model reproduces as many.
     nearest: str
     #: Number of outputs that the model `nearest` reproduces or, if `nearest` is empty, that the right model reproduces
     explained: int
@@ -332,7 +332,7 @@ def _listed(path: Path, text: str) -> NDArray[np.uint32]:
         words = np.array(content)
     except (ValueError, OverflowError) as error:
         raise error if isinstance(error, FileError) else FileError(refusal) from None
-    if words.dtype.kind == "U" and words.tolist() == content:  # the lists differ if NumPy converted numbers to strings
+    if words.dtype.kind == "U" and words.tolist() == content:  # NumPy has not converted numbers to strings
         return _hexadecimal(path, words.ravel().tolist(), "word").reshape(words.shape)
     if words.dtype.kind not in "iu" or words.min(initial=0) < 0 or words.max(initial=0) >> _WORD_BITS:
         raise FileError(refusal)

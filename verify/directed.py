@@ -129,7 +129,7 @@ def power_code(fmt: Format, exponent: Codes, fraction: Codes | int, negative: ND
     return body | negative.astype(np.int64) << fmt.bits - 1
 
 
-#: Metadata nibble that selects units 0 and 1 of the four units of a chunk. Every metadata rule permits this nibble.
+#: Metadata nibble that selects the first two of four elements (4:8: pairs). Every metadata rule permits this nibble.
 _FIRST_UNITS = nibble(0, 1)
 #: Maximum difference between the exponents of accumulator and products in directed tiles, by container width in bits.
 _SPAN = {4: 50, 8: 30, 16: 30, 32: 30}

@@ -14,8 +14,8 @@ from .trace import OutputTrace
 
 __all__ = ["first_possible_step"]
 
-#: Search for an accumulator code that leads to the final code `d`: number of accumulators per call of the golden model,
-#: and number of accumulator codes that are tried on each side of the code at which the result passes `d`.
+#: For the search for an accumulator from which the golden model computes the code `d`: number of accumulators in one
+#: call of the model, and number of codes that are tried on each side of the accumulator at which the result passes `d`.
 _POINTS, _WINDOW = 1024, 2048
 _Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 

@@ -173,7 +173,7 @@ def _scale_neighbours(right: Model) -> Iterator[Model]:
 class _Exponents:
     """Bounds of the exponents of all finite nonzero terms of one kind, such as all products."""
 
-    #: Smallest and largest exponent of a nonzero term in the comparison that finds the alignment exponent of a sum.
+    #: Smallest and largest exponent that a nonzero term can have when the alignment exponent of a sum is determined.
     least: int
     largest: int
     last: int  #: Exponent of the lowest bit that any term can have: the weight of this bit is ``2**last``

@@ -43,7 +43,7 @@ def every_subject(arch: str) -> Iterator[Subject]:
         for i in instructions_of(opcode):
             form = replace(i, n=0)
             if target.has(i) and form not in seen:
-                with suppress(OperandError):  # skip instructions of unknown operand placement
+                with suppress(OperandError):  # skip an instruction if the placement of its operands is unknown
                     arrangement(opcode, i)
                     seen.add(form)
                     yield Subject(i, opcode)

@@ -192,7 +192,7 @@ class RowJudgement:
     pack: Pack
     error: str  #: Reason why the GPU did not run the instruction; empty if the GPU ran it
     as_modelled: bool
-    #: Comparison with wrong models (neighbours), if the results differ from the model and the record has all results.
+    #: Comparison with wrong models (neighbours); None if the GPU agrees with the model, or if results are missing.
     judgement: Judgement | None
 
     @property

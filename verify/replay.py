@@ -27,7 +27,7 @@ class Mismatch:
     case: int
     row: int
     column: int
-    #: Code from the back end, and code from the reference. In a word of tensor memory, the bits of D are set to zero.
+    #: Code from the back end, and code from the reference. A word of tensor memory has zeros in place of bits of D.
     computed: int
     expected: int
     #: Reference from which the computed code differs: the ``"recorded"`` D; the ``"golden model"``; ``"before the
@@ -55,7 +55,7 @@ class Outcome:
     flags: int  #: Number of flags of undefined metadata (one per chunk) that were compared with the metadata rule
     first: Mismatch | None  #: First wrong output, word or flag; its field `case` is the index of the tile
     #: Clock cycles that a simulated top-level module takes for all tiles, as in :class:`~sptc.isa.operands.Product`.
-    #: None from all other back ends.
+    #: None if the back end does not simulate a top-level module.
     cycles: int | None = None
 
 

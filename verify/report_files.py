@@ -52,7 +52,7 @@ _LARGEST = 1 << 26
 _MOST_TESTS = 100_000
 #: Name of the test suites that ``sptc prove --junit`` writes.
 _PROOFS = "sptc prove"
-#: Start of the name of a group of cases: those of a campaign on a preset.
+#: Start of the names of groups of test cases that report a campaign; the name of the preset follows.
 _CAMPAIGN = "sptc.campaign."
 _FIGURE = {"name", "unit", "value"}
 

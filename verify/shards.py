@@ -59,7 +59,7 @@ DEFAULT_BACKEND = "rtl"
 #: Default number of tiles that form one shard. With it, scheduling costs little, and a shard takes less than a second.
 DEFAULT_TILES = 256
 _DIRECTED = "directed"
-#: Distribution of terms near zero, for recordings on a GPU (``sptc gpu record --least``), but not for campaigns.
+#: Distribution of terms near zero. Command ``sptc gpu record --least`` uses it, and campaigns do not use it.
 LEAST = "least"
 _MATRICES = {_DIRECTED: directed_matrices, LEAST: least_matrices}
 #: Number of steps (cycles) with directed inputs, which test a dot-product unit if coverage is sampled.
@@ -154,8 +154,8 @@ class Plan:
 
     seed: int  #: Seed of the campaign
     architectures: tuple[str, ...] = ()  #: Architectures to test; if empty, all that support a chosen instruction
-    #: Instructions to test; if empty, every ``mma`` and every ``wgmma`` with n = 8 or, for back end ``tcgen05``, every
-    #: ``tcgen05.mma`` with the smallest N. Back ends of a top-level module test only instructions that the module
+    #: Instructions to test. If empty: every ``mma`` and every ``wgmma`` with n = 8, or for back end ``tcgen05``,
+    #: every ``tcgen05.mma`` with the smallest N. Back ends of a top-level module test only instructions that the module
     #: executes.
     instructions: tuple[str, ...] = ()
     tiles: int = DEFAULT_TILES  #: Number of tiles that each shard (part of a campaign) compares
@@ -208,7 +208,7 @@ class Plan:
                 if arch in subject.instruction.architectures and self._executes(subject, arch):
                     pairs = presets.setdefault(PRESET_OF_ARCHITECTURE[arch], {})
                     pairs.setdefault(pair_of(subject.instruction), {}).setdefault(subject, []).append(arch)
-        # Interleave datapaths evenly, so that datapaths with few pairs of formats run as early and as often as others.
+        # Interleave datapaths evenly: a datapath with few pairs of formats then runs as early as the other datapaths.
         spread = []
         for preset, pairs in presets.items():
             for number, instructions in enumerate(pairs.values()):

@@ -37,7 +37,7 @@ class Atoms:
 
     name: str  #: Name of the field of :class:`RegisterFile` that holds the operand
     words: NDArray[np.intp]  #: Index of the 32-bit word that contains each element or other part, shape (count,)
-    #: Bit mask of each operand part in its word, and value of these bits when the part is cleared, shape (count,).
+    #: Mask of the bits of each operand element (or part) in its word, and value of its cleared bits, shape (count,).
     masks: NDArray[np.uint32]
     values: NDArray[np.uint32]
 

@@ -33,7 +33,7 @@ _SCALES = ("scale_a", "scale_b")
 _MASKS = "disable_output_lane"
 _COLUMN_MASK = "zero_column_mask"
 #: Memory images in an archive. Key: key of the image in the archive. Value: attribute of :class:`TensorMemoryFile` that
-#: holds the image, element type of the image, and sizes of its axes after case and CTA (None: any size).
+#: holds the image, element type, and sizes of the axes without the first axes, case and CTA (None: any size).
 _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.uint8, (None,)),
            "D": ("d", np.uint32, (LANES, COLUMNS))}  # fmt: skip
 

@@ -171,7 +171,7 @@ class _View:
 
     def _selected(self, slot: int) -> str:
         bits, byte = self.part.container_bits, self._byte(slot)
-        before = self.first * (2 if self.part.sparse else 1) * bits // 8  # bytes of B in all earlier steps (cycles)
+        before = self.first * (2 if self.part.sparse else 1) * bits // 8  # bytes per column of B in earlier steps
         if bits == 32:
             sources = (self._source(byte), self._source(byte + 2))
             return selected_halves(*(None if source is None else (source + before) // 2 for source in sources))

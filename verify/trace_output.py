@@ -53,12 +53,12 @@ class TracedOutput:
     case: int
     row: int
     column: int
-    golden: OutputTrace  #: Trace of the golden model
+    golden: OutputTrace  #: Trace (intermediate values) of the golden model
     hardware: OutputTrace | None  #: Trace of the hardware; None if not requested
     file: FileResult | None = None  #: Recorded result; None if the register file (``.npz``) has no D
     #: Word in the title before the number `case`: ``case`` (tile of a file) or ``instruction`` (along K).
     counted: str = "case"
-    #: Numerics parameters of the golden model, if they differ from those of the architecture.
+    #: Numerics parameters of the golden model; None if the parameters of the architecture apply.
     numerics: Numerics | None = None
 
     @cached_property

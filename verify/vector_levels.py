@@ -43,7 +43,7 @@ FORMATS = ("npz", "hex", "json", "svh")
 LEVELS = ("registers", "warp", "row", "unit")
 #: Back ends that can compute the expected results.
 BACKENDS = ("golden", "native")
-#: For each top module, and for each table of test vectors (by name), the port to which the vectors belong.
+#: For each top module: names of tables of test vectors, and the port of the module to which each table belongs.
 _PORTS = {
     "warp": {"operands": "i__payload", "result": "o__payload"},
     "row": {"step": "step", "result": "result"},

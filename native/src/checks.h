@@ -48,7 +48,7 @@ inline void check_count(const char *name, int64_t count) {
 // Returns the size in bytes of one shared-memory image. Throws if `smem` is too short for `count` images at a distance
 // of `stride` bytes; if `stride` is 0, there is only one image. If `count` is 0, `smem` may be absent.
 inline size_t image_bytes(const sptc_input &smem, size_t stride, int64_t count) {
-    if (!count) return size_t(1) << 30;  // more than descriptors address
+    if (!count) return size_t(1) << 30;  // more bytes than a descriptor can address
     require(smem.data, "smem");
     const size_t images = stride ? size_t(count) : 1;
     size_t end = 0;

@@ -53,7 +53,7 @@ bool take_shape(Words &words, const std::string &word) {
 }
 
 void take_word(Words &words, const std::string &word, const std::string &text) {
-    // A tcgen05 text has shape, types and saturation in parentheses. `word` is one of them, not a part of the opcode.
+    // For tcgen05, shape, types and saturation are in parentheses after the opcode. Then `word` is one of these three.
     const bool by_opcode = words.family == Family::TCGEN05;
     if (!by_opcode && (word == "sp" || word == "sp::ordered_metadata")) return take(words.sparsity, word, text);
     if (!by_opcode && starts_with(word, "kind::")) return take(words.kind, word.substr(6), text);

@@ -23,8 +23,8 @@ struct sptc_instruction {
     std::unique_ptr<Instruction> instruction;
     std::unique_ptr<Product> product;
     std::unique_ptr<Registers> registers;
-    const Kernels *kernels = nullptr;  // kernels that the caller chose; null selects the fastest
-    Numerics numerics;                 // numerics that the caller chose; unused if those of the architecture apply
+    const Kernels *kernels = nullptr;  // set of kernels that the caller chose; null: the fastest set
+    Numerics numerics;                 // numerics that the caller chose; unused if the caller chose none
 };
 
 namespace {
@@ -47,7 +47,7 @@ sptc_status checked(sptc_instruction *handle, Work work) noexcept {
             handle->error = std::string("the computation failed: ") + error.what() + ".";
             return SPTC_FAILED;
         }
-    } catch (...) {  // not enough memory for the error message
+    } catch (...) {  // there is not enough memory for the error message
         return SPTC_NO_MEMORY;
     }
 }

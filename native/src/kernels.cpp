@@ -15,14 +15,14 @@ constexpr int SLOTS_IN_32_BITS = 16;
 // A product of two elements is then either exact in f32, or below this weight and therefore truncated to zero.
 constexpr int LEAST_WEIGHT = -125, LARGEST_WEIGHT = 126, LARGEST_PRODUCT = 125;
 
-// Returns the accumulator exponents from which, together with product exponents, a step finds its largest exponent.
+// Returns exponents of accumulators. A step finds its largest exponent among these and the exponents of its products.
 Ints exponent_of(Ints code, const Window &window) {
     const Ints magnitude = code & INT32_MAX;
     const Ints exponent = larger((magnitude >> 23) - 127, Ints{} + window.least_c_exponent);
     return magnitude != 0 ? exponent : Ints{} + EXPONENT_OF_ZERO;
 }
 
-// Accumulators of a vector of columns, decoded for alignment.
+// Accumulators of several columns, one column per vector lane, decoded for alignment.
 struct Accumulator {
     Ints significand, exponent, effective;  // `effective`: exponent that is compared with product exponents
 };
@@ -323,8 +323,8 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
         const Longs largest = __builtin_convertvector(half(e_max, side), Longs);
         const Longs c_exponent = __builtin_convertvector(half(accumulated.exponent, side), Longs);
         const Longs c_significand = __builtin_convertvector(half(accumulated.significand, side), Longs);
-        // If the accumulator is left out of the search for the largest exponent, the accumulator's exponent can exceed
-        // the largest exponent by up to 3.
+        // If the search for the largest exponent leaves out the accumulator, the exponent of the accumulator can be
+        // greater than the exponent that the search finds, by up to 3.
         const Longs c_shift = largest - c_exponent, c_up = PARTS > 1 && c_shift < 0 ? -c_shift : Longs{};
         Longs total = truncated((c_significand << (window.numerics.alignment_bits - 23)) << c_up, c_shift + c_up);
         for (int group = 0; group < groups; ++group) {

@@ -120,8 +120,8 @@ inline Doubles as_double(Longs number) {
 // Converts integers with a magnitude below 2^31 to f32, rounded toward zero.
 inline Floats toward_zero(Ints number) {
     const Ints sign = number >> 31, magnitude = (number ^ sign) - sign;
-    // An f32 lacks bit r and all lower bits. If r is 0, rounding to nearest truncates. The highest bit of the shifted
-    // magnitude is at the place of r and clears r:
+    // An f32 cannot hold bit r and lower bits. If r is 0, rounding to nearest drops them, as truncation does. The
+    // highest bit of `magnitude >> 24` is at the place of r, so the AND below sets r to 0:
     //   magnitude        1xxxxxxxxxxxxxxxxxxxxxxx rxxxxxx
     //   magnitude >> 24                           1xxxxxx
     const Floats kept = __builtin_convertvector(magnitude & ~(magnitude >> 24), Floats);

@@ -61,7 +61,7 @@ class Product {
     std::vector<int> order_;  // stored elements of a row of A in the order in which steps sum their products
     struct Selected {
         int8_t unit[4];  // for each stored element of a chunk, selected row of B; -1 if the multiplexer selects none
-        bool whole;      // whether the selected elements of B are whole, not spliced from two halves
+        bool whole;      // whether whole elements of B are selected, not elements spliced from two halves
     } selected_[16];
 };
 

@@ -30,7 +30,7 @@ struct Format {
 struct Architecture {
     const char *name;
     int numerics;       // index into Form::numerics; several targets of the assembler can share one index
-    int mux;            // multiplexer type, the first index of Rule::missing
+    int mux;            // type of the operand multiplexers: the first index of Rule::missing
     const char *lacks;  // instructions that the target lacks: words like tcgen05.sp.mxf4, each between two spaces
     int is_family;      // whether the target is a family target (suffix f); it has no .scale_vec of tcgen05
 };
@@ -95,7 +95,7 @@ struct Form {
     int stored_k, chunks, stored_in_chunk;
     int rule;  // row of table RULES with the metadata rule
     int selectors, lanes_a_selector, lanes_a_thread_id_a, lanes_a_thread_id_b, threads;
-    int places[6];    // rows of table PLACES for A, B, D, metadata, scales of A, scales of B; -1: none
+    int places[6];    // rows of table PLACES for A, B, D, metadata, scales of A and scales of B; -1 if absent
     int numerics[6];  // for each Architecture::numerics, row of table NUMERICS; -1 if the architecture lacks the form
 };
 
@@ -145,7 +145,7 @@ struct OpcodeShapes {
     int selectors;
     bool scales_input_d;
     int count, rows[3], layouts[3];  // number of values of M, these values, and the index in LAYOUTS for each value
-    int columns;                     // row of table MULTIPLES with the values of N
+    int columns;                     // row of table MULTIPLES that has the possible values of N
 };
 
 // Placement in tensor memory: lane, column and lowest bit, as sums over the bits of the row and the column of a matrix.

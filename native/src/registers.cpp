@@ -66,7 +66,7 @@ void take(const uint8_t *registers, const Runs &runs, uint8_t *matrix) {
     }
 }
 
-// Scatters a matrix to registers; each copy moves one run of adjacent elements.
+// Copies a matrix to the registers of all threads. Each copy moves one run of adjacent elements.
 template <typename Run>
 void put(const uint8_t *matrix, const Runs &runs, uint8_t *registers) {
     for (int32_t position : runs.positions) {
@@ -200,8 +200,8 @@ void Registers::gather(const TileOperands &operands, int64_t tile, Tiles &tiles,
     uint8_t *a = &tiles.a[place * a_.elements * bytes];
     gather_a(operands, tile, a);
     if (operands.e) nibbles(operands.e + number * threads, operands.selector, &tiles.nibbles[place * e_thread_.size()]);
-    // The products are negated by negating A, not B: measurements show that the hardware negates after the selection of
-    // B, which may combine halves of two elements.
+    // Negate A, not B, to negate the products: measurements show that the hardware negates after it has selected
+    // elements of B. A selected element may consist of halves of two elements.
     if (operands.negates)
         for (size_t index = 0; index < a_.elements; ++index) a[index * bytes + bytes - 1] ^= 0x80;
     const size_t b_elements = size_t(form.k) * size_t(instruction_.n);

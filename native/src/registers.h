@@ -1,4 +1,4 @@
-// Gathers the matrices of mma and wgmma from registers and shared memory, and scatters results to registers.
+// Reads the matrices of mma and wgmma from registers and shared memory, and writes results to registers.
 #ifndef SPTC_REGISTERS_H
 #define SPTC_REGISTERS_H
 
@@ -34,7 +34,7 @@ struct TileOperands {
 
 // Positions of the runs of adjacent elements of a matrix, row by row, in the registers of all threads.
 struct Runs {
-    int bits = 0;                    // size of a run in bits, a multiple of the element size
+    int bits = 0;                    // number of bits in a run of adjacent elements
     size_t elements = 0;             // number of elements of the matrix
     std::vector<int32_t> positions;  // register position of each run of elements, in units of the run size
 };

@@ -33,7 +33,7 @@ struct TensorInstruction {
     const uint8_t *smem;
     size_t smem_stride, smem_bytes;  // bytes from one shared-memory image to the next, and bytes of one CTA's image
 
-    // Returns names and tensor-memory positions of the operands that the instruction only reads.
+    // Returns names and tensor-memory positions of the operands that the instruction reads but does not write.
     std::vector<std::pair<const char *, const TensorMap *>> inputs() const {
         return {{"a", &a}, {"e", &e}, {"scale_a", &scale_a}, {"scale_b", &scale_b}};
     }

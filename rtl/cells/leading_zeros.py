@@ -36,7 +36,7 @@ class LeadingZeros(wiring.Component):
         m = Module()
         width = 1 << (self.bits - 1).bit_length()
         padding = width - self.bits
-        # Append ones below the lowest bit up to a width of a power of two. Ones do not change the leading-zero count.
+        # Append ones below the lowest bit until the width is a power of two. Ones do not change the leading-zero count.
         word = Cat(Const((1 << padding) - 1, padding), self.word)
         m.d.comb += self.count.eq(self._halved(m, word) if platform == OPERATORS else self._joined(m, word))
         return m

@@ -22,7 +22,7 @@ class ComponentBench:
     """Test bench of one combinational component: random stimulus and a reference model."""
 
     component: wiring.Component
-    stimulus: Callable[[np.random.Generator, int], Values]  #: Draws a given number of random input vectors
+    stimulus: Callable[[np.random.Generator, int], Values]  #: Function that draws a number of random input vectors
     model: Callable[[Values], Values]  #: Reference model: function from input values to the expected output values
     #: Input ports that carry the code of an element format; benches drive only codes of the configuration's formats
     codes: tuple[str, ...] = ()

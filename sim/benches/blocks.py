@@ -54,7 +54,7 @@ class Block:
     """Block of accumulation steps of one instruction: one step for each pair of a row of A and a column of B."""
 
     name: str  #: Name in error messages: the instruction and the distribution of its operands
-    #: Input words of each step, packed as by :meth:`~sptc.sim.engine.steps.Steps.whole`; shape (rows, columns, words).
+    #: Input words of each step, as :meth:`~sptc.sim.engine.steps.Steps.whole` packs them; shape (rows, columns, words).
     steps: NDArray[np.uint32]
     results: NDArray[np.uint64]  #: Expected result word of each step, shape (rows, columns)
 

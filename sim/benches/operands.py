@@ -277,8 +277,8 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
         whole = np.where(negative, -np.minimum(significand, -lowest), np.minimum(significand, highest))
         ends = rng.random(count) < 0.2
         whole = np.where(ends, rng.choice([lowest, highest] if lowest else [highest], count), whole)
-        # Some integers use the full width of the multiplier's signed significand input, beyond the range of the element
-        # formats.
+        # Some of the random integers use the full width of the multiplier's signed significand input, beyond the range
+        # of the element formats.
         largest = (1 << magnitude_bits) - 1
         signed = rng.integers(1, largest, count, endpoint=True) * rng.choice([-1, 1][not slot.factor.signed :], count)
         whole = np.where(rng.random(count) < 0.3, signed, whole)

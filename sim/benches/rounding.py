@@ -32,8 +32,8 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     integer = result == ResultCode.S32.value
     bits = rng.integers(1, rounder.total_bits - 1, count)
     total = rng.integers(0, 1 << bits)
-    # Some sums are all ones, which carry when they are rounded up. Others are ties: their bits below the last f16
-    # fraction bit are a one followed by zeros.
+    # Some sums consist of ones only, so rounding up carries through all bits. Other sums are ties: their bits below
+    # the last f16 fraction bit are a one followed by zeros.
     kind = rng.random(count)
     total = np.where(kind < 0.15, (1 << bits) - 1, total)
     tie = np.maximum(bits - 12, 0)
@@ -51,10 +51,10 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     exponent = np.where(rng.random(count) < 0.1, top + rng.integers(0, np.where(half, 16, 126)), exponent)
     smallest = np.where(half, FORMATS["f16"].minimum_exponent, FORMATS["f32"].minimum_exponent)
     headroom = rounder.total_bits - 1 + exponent - kept - smallest
-    # In 20 % of the vectors, the smallest normal number of the result format is at a random bit position of the sum.
+    # In 20 % of test vectors, the smallest normal number of the result format is at a random bit position of the sum.
     headroom = np.where(rng.random(count) < 0.2, rng.integers(0, rounder.total_bits, count), headroom)
-    # In 10 % of the vectors, the sum is far below the smallest normal number of the result format: one upper bit of the
-    # input `headroom` is set.
+    # In 10 % of test vectors, the sum is far below the smallest normal number of the result format: one upper bit of
+    # the input `headroom` is set.
     upper = 1 << rng.integers((rounder.total_bits - 1).bit_length(), ALIGNED_EXPONENT_BITS, count)
     headroom = np.where(rng.random(count) < 0.1, rng.integers(0, rounder.total_bits, count) | upper, headroom)
     headroom = headroom.clip(0, (1 << ALIGNED_EXPONENT_BITS) - 2)

@@ -33,7 +33,7 @@ class Settings:
 
     preset: str  #: Name of the datapath configuration, a key of `PRESETS`
     top: str  #: Name of the top module under test, a key of :data:`TOPS`
-    items: int  #: Number of random vectors, steps or instructions per test, depending on the top module
+    items: int  #: Number of random input vectors, steps or instructions per test, by type of top module
     coverage: str = ""  #: Path of the file that collects functional coverage; empty for none
     jobs: str = ""  #: Path of the file with the test program, which :meth:`write_program` writes
     #: Rows and columns of the array of dot-product units. The default is one row of two units, which contains every

@@ -158,7 +158,7 @@ class _Command(NamedTuple):
     in_flight: int
     operation: int | None  # operation of the offered command, or None
     waited: int  # cycles that the offered command has waited so far
-    others: tuple[int, ...]  # warpgroup: states of all streams but the command stream; CTA: memory access flags
+    others: tuple[int, ...]  # states of the other streams (warpgroup), or flags of memory accesses (CTA)
 
 
 class Mma(NamedTuple):

@@ -31,7 +31,7 @@ class Job:
     memory: list[int]  #: Contents of the used part of shared memory, one integer per 16 bytes
     base: int  #: Start of the used part of shared memory, as an index of 16-byte units modulo 2**14
     reads: int  #: Number of cycles in which the instruction reads shared memory, 8 x 16 bytes per cycle
-    panels: list[Item]  #: Accumulators with expected results, one item per panel of eight columns of D
+    panels: list[Item]  #: For each panel (eight columns) of D: accumulators and expected results
 
     def read(self, unit: int) -> int:
         """Return 16 bytes of shared memory as an integer; unused addresses return all ones (NaN in float formats)."""

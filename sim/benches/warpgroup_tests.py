@@ -176,8 +176,8 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         random_pattern(rng, pace=pace, resets=resets and not number) for number in range(3)
     )
     reads = waited = 0
-    # An mma whose result is not accepted keeps its tensor core busy and delays wgmma, so no mma is offered for two
-    # thirds of the time.
+    # An mma whose result is not accepted keeps its tensor core busy and delays wgmma. The bench therefore offers mma
+    # instructions in only about one third of the cycles.
     quiet, late = _phases(rng, 2 / 3, 16 * pace), _phases(rng, 0.2, 4 * pace)
     react = rare_meetings(rng, resets=resets)
     results: Cycle | None = None

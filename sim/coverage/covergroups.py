@@ -49,7 +49,7 @@ class Covergroup:
     #: other. Each element of the broadcast arrays is one hit of one bin.
     sample: Callable[[Any], tuple[ArrayLike, ...]]
     iff: Callable[[Any], bool] = lambda values: True  #: Guard: returns whether sampled values are counted
-    #: Function from sampled values to the mask of elements that count; the mask broadcasts with the bin indices.
+    #: Function from sampled values to a mask of the elements to count; the mask broadcasts with the bin indices.
     where: Callable[[Any], ArrayLike] | None = None
     #: Bins of the last axis, if a sampled value can hit several of them. `sample` then returns no index for this axis.
     bins: Sequence[Bin] = ()

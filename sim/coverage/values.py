@@ -123,8 +123,8 @@ class FloatValues(OperationValues):
         self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
         # for each step (sum of one cycle), whether a product or the accumulator is neither zero nor Inf nor NaN
         self.nonzero = trace.participates.any(axis=0) | trace.c_participates
-        # for each product that has the largest exponent of its step, its significand; NaN for other products and for
-        # groups of 16 products
+        # significand of each product that has the largest exponent of its step; NaN for other products, and for all
+        # products of operations that sum groups of 16 products
         significands = np.abs(trace.aligned) * 2.0**-operation.alignment_bits
         self.e_max_significands = np.where(self.sets_e_max & (not operation.grouped), significands, np.nan)
         self.truncated, self.c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated

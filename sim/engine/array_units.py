@@ -32,7 +32,7 @@ __all__ = ["ARRAY", "ArrayInstance", "CompiledTop", "StandIn", "TopModel", "unit
 _Model = TypeVar("_Model")
 #: Name of the Verilog module that :class:`ArrayInstance` instantiates, an array of dot-product units.
 ARRAY = "dot_array"
-#: Names of the functions of a library of dot-product units, in the order of ``Library`` in ``drivers/units.h``.
+#: Names of the functions that a C++ library of dot-product units has, in the order of ``Library`` in ``units.h``.
 _FUNCTIONS = ("create", "destroy", "add", "clock")
 #: C++ compiler options for a top module whose arrays are replaced by a :class:`StandIn`: little optimisation, since
 #: runs of such a module are short.
@@ -96,7 +96,7 @@ class TopModel(CompiledModel):
     """Model of a top module. The dot-product units are in the library `units`, or in `library` if `units` is None."""
 
     def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
-        # the pointers stay null if no separate library has the dot-product units
+        # the function pointers stay null if the top module's own library contains the dot-product units
         functions = (ctypes.c_void_p * len(_FUNCTIONS))()
         if units:
             loaded = load_library(units)

@@ -51,7 +51,7 @@ class CycleBits(IntFlag):
     #: Offer the ``mma`` to one tensor core even if this tensor core is full. The event bits from ARRAY upwards contain
     #: the number of the tensor core.
     BLIND = 1 << 11
-    ARRAY = 1 << 12  #: Lowest bit of the field with the tensor core number for the event BLIND
+    ARRAY = 1 << 12  #: Lowest bit of the field with the number of the tensor core for event BLIND
 
 
 #: Names and values of C++ constants for the bits of :class:`CycleBits`.

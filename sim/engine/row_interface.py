@@ -46,7 +46,7 @@ class RowInterface:
     #: For each byte at the B input of a unit, its source byte in the column of B, as :func:`~sptc.rtl.order.byte_order`
     #: returns them; indexed by `wide`, then by `sparse`.
     byte_order: list[list[list[int | None]]]
-    #: Index along K of each metadata decoder's nibble (:func:`~sptc.rtl.order.nibble_order`); the first index is `wide`
+    #: For each value of `wide`: index along K of each metadata decoder's nibble (:func:`~sptc.rtl.order.nibble_order`)
     nibble_order: list[list[int]]
 
 

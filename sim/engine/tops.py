@@ -18,7 +18,7 @@ from .warpgroup_commands import is_executed
 
 __all__ = ["command_of", "refusal", "tcgen05", "tops_of", "undefined_names", "warp_for", "warpgroup"]
 
-#: Advice in messages about an instruction that only a single dot-product unit executes, and no top-level module.
+#: Advice in messages about an instruction that no top-level module executes, but a single dot-product unit does.
 _ON_A_ROW = "use back end 'rtl', a single dot-product unit: no top-level module executes the instruction"
 
 

@@ -52,7 +52,7 @@ class _Run(NamedTuple):
 
     program: CtaProgram
     pattern: NDArray[np.uint8]
-    is_whole: bool  #: Whether the run executes the whole program; only then, results are compared
+    is_whole: bool  #: Whether the run executes the whole program. If not, results are not compared.
     outputs: NDArray[np.uint32]  #: For each cycle, hash of the outputs without a fault
 
 

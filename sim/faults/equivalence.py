@@ -25,8 +25,8 @@ from .slices import Claim, Slices
 
 __all__ = ["Pipeline", "Verdict", "settled"]
 
-#: Yosys commands that also flatten the dot-product units, which contain no faults. The proof then allows differences
-#: at inputs of a unit that do not affect the result of the unit.
+#: Yosys commands that flatten the design, including dot-product units (which contain no faults). The proof then allows
+#: differences at inputs of a unit that do not affect the result of the unit.
 _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
 #: Yosys commands that replace the dot-product units by ports: the claims compare the inputs of the units, and assume
 #: that equal inputs give equal outputs.

@@ -26,7 +26,7 @@ _SELECT_BITS = 16
 #: Number of faults requested from Yosys: more than any design can have, so that Yosys lists all possible faults.
 _EVERY = 10**8
 #: Yosys commands that flatten the design, convert tables, wide multiplexers and memories to logic, and remove logic
-#: without effect on outputs, where a fault would change nothing.
+#: without effect on outputs. A fault in such logic would change nothing.
 _FLATTEN = (
     "read_rtlil design.il\nhierarchy -top {top}\nproc -norom\npmuxtree\n{keep}flatten\nmemory_collect\n"
     "memory_map\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
@@ -78,7 +78,7 @@ class Netlist:
         The C++ driver is that of :func:`~sptc.sim.engine.driver.driver` for the file `source`, `constants` and `ports`.
         """
         library = folder / "model.so"
-        # The drivers ``faults.cpp`` and `source` each have a header ``configuration.h``; that of `source` is kept.
+        # Both drivers, ``faults.cpp`` and `source`, have a header ``configuration.h``. The header of `source` is used.
         sources = {**driver("faults.cpp", {}), **driver(source, constants, top=TOP, ports=ports)}
         compile_library(self.verilog, TOP, sources, library, optimisation=("-O1",))
         return load_library(library)

@@ -31,7 +31,7 @@ from .warpgroups import WarpgroupRegression
 
 __all__ = ["Regression", "faulty_row", "regression"]
 
-#: Number of input vectors of a component that are run before their results are compared.
+#: Number of input vectors that a component computes before the results are compared.
 _CHUNK_VECTORS = 256
 #: Stages of a dot-product unit that are separate components; the cells between the stages belong to the component
 #: `row`.

@@ -66,7 +66,7 @@ class Slices:
         #: Nodes that the fault can affect, and for each of these nodes its copy with the fault.
         self._originals: list[int] = []
         self._copies: dict[int, int] = {}
-        #: All assumptions of the design; and the assumptions that depend on few nodes. Every proof uses the latter.
+        #: All assumptions of the design; and those assumptions that depend on few nodes, which every proof uses.
         self._all_assumptions = [one for literal in graph.assumptions for one in graph.conjuncts(literal)]
         self._assumptions = [one for one in self._all_assumptions if len(self._cone([one])) <= _LARGEST_ASSUMPTION]
         nodes = range(graph.registers, len(graph))

@@ -38,8 +38,8 @@ _CORES = "design.tensor_cores"
 _BESIDE = 64
 #: Maximum number of cycles from the last result to the completion of the last commit group.
 _TAIL = 64
-#: Components with their submodules. No faults are injected into warps, which the fault regression of a warp covers,
-#: nor into the checker of undefined ``wgmma`` usage, which only raises flags and has its own tests.
+#: Submodules of each component. The first entry lists modules without injected faults: warps, which have a fault
+#: regression of their own, and the checker of undefined ``wgmma`` usage, which only raises flags and has its own tests.
 _COMPONENTS = {
     UNTOUCHED: (*(f"{_CORES}.core_{core}.warp" for core in range(WARPS)), "design.commands_0.life_cycle"),
     "operand_fetch": (f"{_CORES}.fetch",),
@@ -150,7 +150,7 @@ class WarpgroupRegression:
         offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
         arrays = (CArray * WARPS)()
         for core, count in enumerate(np.bincount(offered, minlength=WARPS)):
-            # Each tensor core gets one instruction more than the pattern offers, so that an instruction always remains.
+            # Each tensor core gets one instruction more than the pattern offers, so that its list never runs empty.
             instructions = (CInstruction * (int(count) + 1))()
             for number, instruction in enumerate(instructions):
                 place = (WARPS * number + core) % len(items)

@@ -16,7 +16,7 @@ from .stages import STAGES
 
 __all__ = ["as_dict", "notes", "table", "write_csv"]
 
-#: Notes in every energy report. They state what the figures include, and how glitches are counted.
+#: Notes in every energy report. They state what the energies include, and how glitches are counted.
 _NOTES = (
     "fJ per kept product: half of C V^2 of the pins on a net that toggles, and the internal energy of cells by the "
     "library's tables; clock and registers are included, leakage and wires are not; {}"

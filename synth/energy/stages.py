@@ -10,8 +10,8 @@ __all__ = ["INPUTS", "LOGIC", "REGISTERS", "STAGES", "WARP_REGISTERS", "stage_of
 #: Energy contributions that belong to no stage: charging of input pins; pipeline registers, including their clock
 #: energy; and cells between the stages or in a flat netlist.
 INPUTS, REGISTERS, LOGIC = "inputs", "registers", "logic"
-#: Two stages of a warp. First: logic that gathers operands and scatters results. Second: registers of this logic, with
-#: their clock.
+#: Two stages of a warp. First: logic that moves operands and results between registers and dot-product units. Second:
+#: registers of this logic, with their clock.
 _WARP, WARP_REGISTERS = "warp", "warp registers"
 _UNIT_STAGES = ("decode", "select", "unpack", "multiply", "align", "reduce", "round", LOGIC, REGISTERS)
 #: Stages of a dot-product unit in the order of the data flow.

@@ -44,7 +44,7 @@ def what_ifs(
     if {*formats} != {*config.formats}:
         try:
             alone = unit.with_formats(formats)
-        except ConfigError:  # a unit with only the instruction's formats is not a valid configuration
+        except ConfigError:  # no valid configuration has only the formats of the instruction
             yield f"the unit supports only {' and '.join(formats)}", None
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)

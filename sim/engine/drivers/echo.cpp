@@ -1,5 +1,5 @@
-// Library of arrays that return a hash of their operands, with the timing of arrays of dot-product units. At most
-// `most` results are in flight in an array.
+// Library of stand-ins for arrays of dot-product units. A stand-in has the timing of an array, but returns a hash of
+// its operands. At most `most` results are in flight in a stand-in.
 #include <cstdint>
 #include <deque>
 

@@ -1,4 +1,4 @@
-// Driver of a dot-product unit with metadata decoder: applies steps and records results.
+// Driver of a dot-product unit with metadata decoder: applies the inputs of each step and records the results.
 #include <cstring>
 
 #include "batch.h"

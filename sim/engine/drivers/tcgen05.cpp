@@ -14,7 +14,7 @@ constexpr uint32_t memory_units = 1u << 14;
 struct Command {
     const uint32_t *payload[2];                // command payload for each CTA
     uint32_t *flags[2];                        // undefined-nibble flags of panels (8 columns of D), in order of writing
-    int32_t panels, written[2], undefined[2];  // numbers of 8-column panels of D, and of written ones; placement flags
+    int32_t panels, written[2], undefined[2];  // number of panels (8 columns of D), of written panels; placement flags
     int64_t taken[2], done[2];
 };
 
@@ -170,7 +170,7 @@ uint32_t Cta::outputs(uint32_t hash) const {
 extern "C" void *cta_create(const Library *library) { return new Cta(*library); }
 extern "C" void cta_destroy(void *cta) { delete static_cast<Cta *>(cta); }
 
-// Run the commands of `work` from reset. Return the violated rule, or null.
+// Reset the model and run the commands of `work`. Return the text of the violated rule, or null if no rule is violated.
 extern "C" const char *cta_run(void *const *handles, Work *work) {
     Cta *ctas[2];
     for (int which = 0; which < work->ctas; ++which) {

@@ -9,13 +9,13 @@ namespace {
 constexpr uint32_t memory_units = 1u << 14, half = memory_units / 2;
 
 // A command of a warpgroup. `image` has the contents of the half of shared memory that contains `first_unit`, or of all
-// shared memory if `image` is larger than one half. Negative `reads` or `ready` are not checked.
+// shared memory if `image` is larger than one half. A negative number `reads` or `ready` is not checked.
 struct Command {
     const uint32_t *payload, *image, *c, *expected;  // `c` is null if C is the previous multiplication's result
     uint32_t *results;
     int32_t operation, pending, panels, first_unit, image_units;
     int32_t reads;  // number of cycles in which shared memory is read
-    int32_t ready;  // cycles from acceptance of a lone multiplication to acceptance of its first C
+    int32_t ready;  // for a command that runs alone: cycles from its acceptance to acceptance of its first C
     int64_t taken, done;
 };
 
@@ -51,10 +51,10 @@ struct Work {
     int64_t cycles;                         // maximum number of cycles of the run
     int64_t patience;                       // maximum number of cycles without a transfer
     int64_t longest_wait, longest_silence;  // longest waits in cycles: for a stream transfer, and for an mma result
-    int64_t ends_with_commands;             // whether the run ends after the commands, even before all mma end
+    int64_t ends_with_commands;             // whether the run ends after the commands, even if an mma is unfinished
     int64_t compares;                       // whether hashes of outputs are compared with `outputs`
     int64_t accepted;                       // number of accepted accumulator panels (eight columns of C)
-    uint32_t *outputs;                      // a hash of all outputs for each cycle without reset; null for no hashes
+    uint32_t *outputs;                      // for each cycle without reset, hash of all outputs; null: no hashes
 
     // Return the index of the first multiplication from command `place` on; `count` if there is none.
     int64_t multiplication_from(int64_t place) const {
@@ -369,7 +369,7 @@ const char *Run::all_cycles() {
 extern "C" void *group_create(const Library *library) { return new Group(*library); }
 extern "C" void group_destroy(void *group) { delete static_cast<Group *>(group); }
 
-// Run the commands and instructions of `work` from reset. Return the violated rule, or null.
+// Reset the model and run the commands and instructions of `work`. Return the text of the violated rule, or null.
 extern "C" const char *group_run(void *handle, Work *work) {
     Group &group = *static_cast<Group *>(handle);
     evaluated = &group;
