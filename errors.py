@@ -111,7 +111,7 @@ class MetadataError(Error):
         return MetadataError, (self._place, self.nibble, self.rule, self.meaning)
 
     def at(self, batch: tuple[int, ...]) -> "MetadataError":
-        """Return a copy of the error, with `batch` as the batch index of the nibble."""
+        """Return a copy of the error that names `batch` as the nibble's position along the batch axes."""
         return MetadataError(replace(self._place, batch=batch), self.nibble, self.rule, self.meaning)
 
 

@@ -1,4 +1,4 @@
-"""Back end that records the operands and products of another back end."""
+"""Back end that passes operands to another back end, and records these operands and the matrix products."""
 
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands, Product
@@ -29,7 +29,7 @@ class Recorder:
         self.products: list[Product] = []
 
     def make_ready(self, arch: str) -> None:
-        """Prepare the back end that computes the products: compile or load it in advance."""
+        """Prepare the back end that computes the matrix products: compile or load it in advance."""
         self.computes.make_ready(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:

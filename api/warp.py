@@ -78,7 +78,7 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
 
 
 def numerics(arch: str, instruction: str) -> Numerics:
-    """Return the numerics of an instruction on an architecture: step, alignment and rounding.
+    """Return the numerics of an instruction on an architecture: products per rounded sum, alignment bits, and rounding.
 
     Parameters
     ----------

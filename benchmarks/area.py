@@ -237,7 +237,7 @@ def others(run: Run) -> Section:
 
 
 def energy(run: Run) -> Section:
-    """Measure energy per product by format and operand distribution: of a general unit, and of single-format units."""
+    """Measure energy per product, by format, in a dot-product unit for many formats and in units for one format."""
     assert run.recipe.library is not None
     library, section = run.recipe.library, Section()
 

@@ -1,4 +1,4 @@
-"""Compile the CUDA C++ kernels of ``benchmarks/cuda`` with ``nvcc``, and write PTX and launch of each kernel.
+"""Compile the CUDA C++ kernels of ``benchmarks/cuda``, and write the PTX and the launch description of each kernel.
 
     python benchmarks/compile_cuda.py FILE.npz [--only TEXT]
 

@@ -1,4 +1,4 @@
-"""Compile TileLang kernels for sm_80 to sm_90a, and write PTX and launch of each for ``launch_kernels.py``.
+"""Compile TileLang kernels for sm_80 to sm_90a, and write the PTX and the launch description of each kernel.
 
     python benchmarks/compile_tilelang.py FILE.npz
 

@@ -37,13 +37,13 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Name of the kernel fault to plant; for the product groups ``correct`` and ``flipped``, name of the group."""
+        """Name of the kernel fault to plant; without a fault, ``correct`` or ``flipped`` (one result bit flipped)."""
         return self.names[self.number % len(self.names)] if self.group in ("faults", "large") else self.group
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of the diagnosis of one product."""
+    """Outcome of the diagnosis of one matrix product."""
 
     task: Task
     seconds: float
@@ -61,7 +61,7 @@ def flipped(rng: Random, case: Case) -> Case:
 
 
 def drawn_case(task: Task, rng: Random) -> Case:
-    """Return the random product of a task: correct, with a kernel fault, with a flipped result bit, or with both."""
+    """Return a random matrix product to diagnose: correct, with a kernel fault, with a flipped result bit, or both."""
     if task.group in ("faults", "large"):
         return planted(rng, task.name, task.largest)
     if task.group == "flipped" and task.number % 2 == 0:
@@ -72,7 +72,7 @@ def drawn_case(task: Task, rng: Random) -> Case:
 
 
 def outcome(task: Task) -> Outcome:
-    """Diagnose the random product of a task, and compare the diagnosis with the planted kernel fault."""
+    """Diagnose a random matrix product, and compare the diagnosis with the planted kernel fault."""
     rng = np.random.default_rng([task.seed, GROUPS.index(task.group), task.number])
     case = drawn_case(task, rng)
     start = time.perf_counter()

@@ -90,7 +90,7 @@ def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> lis
 
 
 def main() -> None:
-    """Compare the simulated energy of a unit of library cells with measured energies of an H200; print the figures."""
+    """Compare the simulated energy of a dot-product unit of library cells with measured energies of an H200."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"

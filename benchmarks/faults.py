@@ -134,7 +134,7 @@ def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[li
 
 
 def prove(survivors: Sequence[Outcome], folder: Path, timeout: float) -> list[Outcome]:
-    """Try to prove that surviving faults of one top module change no output. Return the outcomes with the verdicts."""
+    """Try to prove that undetected faults of a top module change no output. Return the outcomes with the verdicts."""
     faults = {Fault(one.number, one.component, one.command): one for one in survivors}
     settings = Settings(survivors[0].preset, survivors[0].top, 1)
     layout = row_step_layout(settings.config)
@@ -174,7 +174,7 @@ def interval(killed: int, count: int) -> tuple[float, float]:
 
 
 def row_of(name: str, outcomes: list[Outcome]) -> Row:
-    """Return a table row with the share of killed faults among all faults that change a result."""
+    """Return a table row with the share of detected faults among all faults that change a result."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     effective = len(outcomes) - counts["equivalent"]
     survived = effective - counts["killed"]
@@ -188,7 +188,7 @@ def row_of(name: str, outcomes: list[Outcome]) -> Row:
 
 
 def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
-    """Yield table rows with the share of killed faults by component, top-level module and datapath, and overall."""
+    """Yield table rows with the share of detected faults by component, top-level module and datapath, and overall."""
     groups: dict[str, list[Outcome]] = {}
     for name in ("{0.preset} {0.top} {0.component}", "every {0.top}", "every {0.preset}"):
         for outcome in outcomes:
@@ -225,7 +225,7 @@ def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
 
 
 def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], float | None]:
-    """Inject faults that lack a stored outcome. Try to prove survivors harmless. Return outcomes, simulation time."""
+    """Test faults without a stored outcome, by simulation and proof. Return all outcomes and seconds of simulation."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "outcomes.jsonl"
     parameters = {**asdict(size), "presets": [*size.presets], "seed": seed}

@@ -65,7 +65,7 @@ class Reader:
 
 
 def _attempts(*calls: Callable[[], object]) -> None:
-    """Make all calls of a reader, and ignore every `Error` that a call raises."""
+    """Call each of the given functions, and ignore every `Error` that a call raises."""
     for call in calls:
         with suppress(Error):
             call()

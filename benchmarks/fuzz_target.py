@@ -26,7 +26,7 @@ _HEADER, _IN_MEMBERS = 128, 0.85
 
 
 def main() -> None:
-    """Fuzz a file reader, or read the file of one finding."""
+    """Fuzz a file reader, or read again the file that caused a finding."""
     name, place, *more = sys.argv[1:]
     if not more:
         reader = importlib.import_module("fuzz_readers").READERS[name]

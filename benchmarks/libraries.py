@@ -82,7 +82,7 @@ def products(torch: Any, name: str, shape: tuple[int, int, int], zeros: bool) ->
 
 
 def rows(torch: Any, name: str, shape: tuple[int, int, int], operands: str, seconds: float) -> Iterator[Row]:
-    """Yield rows: times of the dense and of the sparse product, SM clock during each product, and the speed-up."""
+    """Yield rows: times of a dense and of a sparse matrix product, SM clock during each of both, and the speed-up."""
     m, n, k = shape
     title = f"{name} {m if m == n == k else f'{m}x{n}x{k}'} {operands}"
     dense, sparse = products(torch, name, shape, operands == "zeros")

@@ -21,7 +21,7 @@ _FINEGRAINED = "transformers.integrations.finegrained_fp8"
 
 
 def call(product: "Product", a: Any, b: Any, scales: dict[str, Any], weights: tuple[Any, Any] | None) -> Callable:
-    """Return a function without arguments that calls the library of a product and returns the result as a tensor.
+    """Return a function without arguments that calls a library for a matrix product and returns the result as a tensor.
 
     Parameters
     ----------

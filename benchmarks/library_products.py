@@ -47,7 +47,7 @@ class Product(NamedTuple):
 
 
 def products() -> Iterator[Product]:
-    """Yield the recorded products of GPU libraries that have no scales."""
+    """Yield the recorded matrix products of GPU libraries, except products with scales."""
     shapes = ((128, 64, 256), (256, 128, 2048), (64, 96, 8192))
     for fmt, result in (("f16", "f16"), ("bf16", "bf16"), ("e4m3", "bf16"), ("s8", "s32")):
         for shape in shapes:
@@ -97,7 +97,7 @@ def draw(product: Product) -> np.random.Generator:
 
 
 def scales(product: Product) -> dict[str, Any]:
-    """Draw the scales of a recorded product, as keyword arguments of :func:`sptc.identify`."""
+    """Draw random scales for a recorded matrix product. Return them as keyword arguments of :func:`sptc.identify`."""
     (m, n, k), rng = product.shape, draw(product)
     kind = product.options.get("scales")
     if not kind:
@@ -128,7 +128,7 @@ def weights(product: Product) -> tuple[NDArray[np.uint8], NDArray[np.uint8]] | N
 
 
 def operands(product: Product) -> tuple[NDArray, NDArray]:
-    """Return a random A (M x K, 2:4 sparse for cuSPARSELt) and B (K x N), exact in the format of the product."""
+    """Return a random A (M x K, 2:4 sparse for cuSPARSELt) and B (K x N), whose elements are exact in their format."""
     import ml_dtypes
 
     (m, n, k), rng = product.shape, draw(product)

@@ -138,7 +138,7 @@ def large(size: Size, small: bool) -> Iterator[Row]:
 
 
 def compute_large(size: Size) -> None:
-    """Multiply some rows on two cores. Print time in s and peak memory in GiB, both extrapolated to all rows."""
+    """Multiply the first rows of a large A by B on two cores. Print time and memory, extrapolated to all rows of A."""
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     text, arch, _ = MATRICES["f16"]
     i = parse(text)

@@ -1,4 +1,4 @@
-"""Area, wire length and delay of placed and routed units at 180 nm, and the delay that wires add to the longest path.
+"""Area, wire length and delay of dot-product units, placed and routed at 180 nm, and the part of the delay in wires.
 
 ``python benchmarks/placement.py`` maps units with their pipeline registers to the cells of qflow's technology osu018.
 graywolf places the cells, the scripts of qflow insert fill cells and power stripes, qrouter routes in six metal layers,
@@ -220,7 +220,7 @@ class Design:
 
 
 def placed(design: Design, technology: Technology, folder: Path) -> None:
-    """Place the cells of a unit. Write a DEF file with power stripes, fill cells and pins into the folder."""
+    """Place the cells of a dot-product unit. Write a DEF file with power stripes, fill cells and pins to the folder."""
     (folder / "unit.blif").write_text(design.blif(), encoding="utf-8")
     for source, copy in ((LEF, LEF), (LIBERTY, LIBERTY), (PARAMETERS, "unit.par")):
         shutil.copyfile(technology.folder / source, folder / copy)

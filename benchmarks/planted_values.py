@@ -15,7 +15,7 @@ READ = "operand read from other places"
 
 
 def slice_missing(p: Product) -> Case:
-    """Kernel fault: a slice of K is missing from the sum."""
+    """Kernel fault: the products of some consecutive k are missing from the sum."""
     size = 64 if len(p.b) == 128 else int(p.rng.choice([64, 128]))
     first = int(p.rng.integers(0, len(p.b) // size)) * size
     wrong = p.b.copy()
@@ -24,7 +24,7 @@ def slice_missing(p: Product) -> Case:
 
 
 def slice_twice(p: Product) -> Case:
-    """Kernel fault: a slice of K is added twice."""
+    """Kernel fault: the products of some consecutive k are added twice."""
     size = 64
     first = int(p.rng.integers(0, len(p.b) // size)) * size
     index = np.r_[0 : first + size, first : len(p.b)]
@@ -152,7 +152,7 @@ FP4: dict[str, Callable[[Product, dict[str, Any]], dict[str, Any]]] = {
 
 
 def group_scaled(p: Product, change: Callable[[Product, dict[str, Matrix]], dict[str, Any]]) -> Case:
-    """Replace a product by an fp8 product with group scales, which the function `change` changes.
+    """Return an fp8 matrix product with group scales in place of product `p`. The function `change` changes the scales.
 
     A scale group of A has 1 x 128 elements; a scale group of B has 1 x 128 or 128 x 128 elements. In half of the cases,
     a scale is the largest magnitude in its group divided by a constant, and the scales are nearly equal. In the other

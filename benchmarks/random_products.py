@@ -15,7 +15,7 @@ Matrix = NDArray[Any]
 
 @dataclass
 class Case:
-    """A test case for ``sptc.diagnose``: operands and result of a product, and options for the diagnosis."""
+    """A test case for ``sptc.diagnose``: operands and result of a matrix product, and options for the diagnosis."""
 
     a: Matrix
     b: Matrix
@@ -45,7 +45,7 @@ class Product:
 
     @property
     def words(self) -> dict[str, Any]:
-        """Options of :func:`sptc.diagnose` for the types of the product."""
+        """Options of :func:`sptc.diagnose` for the types of the matrix product."""
         return {"format": self.fmt, "result": self.result, "dense": self.dense}
 
     def times(self, a: Matrix, b: Matrix, **words: Any) -> Matrix:
@@ -70,7 +70,7 @@ def dtype(fmt: str) -> np.dtype:
 
 
 def drawn(rng: Random, largest: tuple[int, int, int], **given: Any) -> Product:
-    """Draw a product of random shape, types and method of summation."""
+    """Draw a matrix product of random shape, types and method of summation."""
     fmt = given.get("fmt", str(rng.choice(["f16", "bf16", "e4m3", "e5m2", "s8", "tf32"])))
     results = {"s8": ["s32"], "tf32": ["f32"], "f16": ["f32", "f16"], "bf16": ["f32", "bf16"]}
     result = given.get("result", str(rng.choice(results.get(fmt, ["f32", "bf16", "f16"]))))

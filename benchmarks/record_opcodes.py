@@ -65,7 +65,7 @@ def print_digests(seeds: range) -> None:
 
 
 def random_digests(start: int) -> list[list[int]]:
-    """Return the seed of each kernel and both digests of its results, or fewer digests if the kernel does not end."""
+    """Return each random kernel's seed, and digests of its results without and with optimisation if the kernel ends."""
     rows: list[list[int]] = []
     first, end = start, start + _SHARE
     while first < end:

@@ -83,7 +83,7 @@ def use_cores(count: int) -> None:
 
 
 def product_rows(size: int) -> Iterator[Row]:
-    """Measure an f16 product of back end ``rtl``, on one and two cores; its bits must equal those of libsptc."""
+    """Measure a matrix product of f16 on back end ``rtl``, on one and two cores; its bits must equal libsptc's."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((size, size)).astype(np.float16) for _ in "ab")
     a.reshape(size, -1, 4)[..., :2] = 0

@@ -34,7 +34,7 @@ SMALL = Size("tiny", 400, 40)
 
 
 def systemverilog(size: Size, folder: Path) -> float:
-    """Return the simulated steps per second of the SystemVerilog testbench, including start and end."""
+    """Return the steps (one cycle each) that the SystemVerilog testbench simulates per second, start-up included."""
     settings = Settings(size.preset, "row", size.systemverilog)
     library = build_library(folder / "libsptc")
     program = build_bench("row", settings.config, settings.arch, BENCH, folder / "systemverilog", library)
@@ -46,7 +46,7 @@ def systemverilog(size: Size, folder: Path) -> float:
 
 
 def python(size: Size, folder: Path) -> float:
-    """Return the simulated steps per second of the Python testbench, including start and end."""
+    """Return the steps (one cycle each) that the Python testbench simulates per second, start-up time included."""
     bench = build(Settings(size.preset, "row", size.python), folder / "python")
     start = time.perf_counter()
     failures = bench.run(1)

@@ -127,7 +127,7 @@ def problems(model: Path, folder: Path, small: bool) -> Iterator[tuple[str, Prob
 
 
 def main() -> None:
-    """Compute the products of all linear layers in all formats, and print the figures."""
+    """Compute the matrix products of all linear layers in all formats, and print the figures."""
     chosen = options(__doc__).parse_args()
     model = folder_of_model()
     engine_for("sm_90")

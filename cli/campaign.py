@@ -121,7 +121,7 @@ def common(options: argparse.Namespace) -> dict[str, Any]:
 def conduct(
     options: argparse.Namespace, plan: Plan, command: Sequence[str], chosen: Sequence[str]
 ) -> tuple[int, Record]:
-    """Run a campaign and print its result. Return the exit status and the record, also of an interrupted campaign.
+    """Run a campaign and print its result. Return the exit status and the campaign's record, even after an interrupt.
 
     The options are those of :func:`add_limits`, and `coverage`: whether to sample functional coverage. The seed of
     `plan` is replaced by ``--seed``, else by the seed of the resumed campaign, else by a random seed. `command` has the

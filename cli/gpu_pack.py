@@ -57,7 +57,7 @@ def _pack(options: argparse.Namespace) -> int:
 
 
 def _chosen(name: str, seed: int, rows: list[Row], jobs: int | None) -> list[Pack]:
-    """Return the conformance pack of each row (instruction and selector); several processes choose the test cases."""
+    """Return the conformance pack (chosen test cases) of each row, which is an instruction with a sparsity selector."""
     tasks = {f"row {number}, {row.subject.name}": (row, name, seed) for number, row in enumerate(rows)}
     return in_parallel("pack", Row.choose, tasks, jobs)
 

@@ -69,7 +69,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def judge_results(options: argparse.Namespace, path: Path) -> int:
-    """Compare a model's results with the conformance pack at `path`, print the verdict and return the exit status."""
+    """Compare a model's results with the expected results in file `path`, print the verdict and return the status."""
     pack = read_pack(path)
     assert pack.file.d is not None
     judgement = judge(pack, read_results(options.results, pack.file.d.shape))

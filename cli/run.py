@@ -65,7 +65,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _verdict(outcomes: list[Outcome], limit: int | None) -> str:
-    """Return one sentence on how many outputs of the replayed files are equal, and which instructions differ."""
+    """Return one sentence on how many replayed outputs equal the recorded ones, and which instructions differ."""
     rows = by_instruction(outcomes)
     drawn = f", at most {counted(limit, 'random tile')} of each file" if limit else ""
     outputs, flags, _ = _counts(outcomes)

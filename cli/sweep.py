@@ -1,4 +1,4 @@
-"""``sptc sweep``: list area and throughput of units for a grid of datapath configurations."""
+"""``sptc sweep``: list area and throughput of dot-product units for a grid of datapath configurations."""
 
 import argparse
 from itertools import product

@@ -97,7 +97,7 @@ def _signed_term(group: ProductGroup, shift_amount: Value, place: int) -> Value:
 
 
 def _truncates_parts(config: CoreConfig, stage: AlignStage, product_groups: list[ProductGroup]) -> Value:
-    """Return 1 if sums of 16 products are truncated in parts: scales are ue4m3, and a product exponent exceeds C's."""
+    """Return 1 if parts of a sum are truncated one by one: if scales are ue4m3, and a product exponent exceeds C's."""
     c_exponent = stage.i.c_grid_exponent + c_excess_bits(config)
     pairs = zip(product_groups, stage.i.group_exponents, strict=True)
     larger = Cat(group.participates & (group.exponent + exponent > c_exponent) for group, exponent in pairs).any()

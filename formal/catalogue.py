@@ -32,7 +32,7 @@ PROPERTIES: tuple[Property, ...] = (*_ARITHMETIC, *_STREAMS)
 
 
 def chosen(words: Sequence[str]) -> list[Property]:
-    """Return the properties with the given names or topics, or all properties if no word is given.
+    """Return the properties whose names or topics are in `words`, or all properties if `words` is empty.
 
     Raise an `Error` for an unknown word, such as the name of a Verilog file.
     """

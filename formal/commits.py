@@ -89,7 +89,7 @@ def _order(h: Harness) -> None:
 
 
 def _claim_groups(h: Harness, commits: Any, groups: Value, open_ones: Value) -> list[Value]:
-    """Claim that no commit group waits for more instructions than a newer group. Return for how many each group waits.
+    """Claim that no commit group waits for more instructions than a newer group. Return how many each waits for.
 
     A negative result counts later instructions that have completed, although the group does not wait for them.
     """

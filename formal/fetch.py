@@ -113,7 +113,7 @@ class _MarkedMemory:
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
     def marks(self, request: data.View, segment: Value, row: int, word: int) -> Value:
-        """Return whether a word of the requested core matrix is the one word with bit 0 = 1 in the model of memory."""
+        """Return whether a word of the requested core matrix is the only word of the memory model whose bit 0 is 1."""
         straight, across = self.places(request, segment, row, word)
         return (~request.mn_major & straight) | (request.mn_major & across)
 

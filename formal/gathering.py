@@ -213,7 +213,7 @@ def offer(h: Harness, warp: Warp, field: str) -> None:
 
 @WARP.property("operands", _configs, cycles=lambda config, field: 2 * config.warp_blocks + config.latency + 4)
 def _operands(h: Harness, config: CoreConfig, field: str) -> None:
-    """For every output, a warp reads operands from, and writes the result to, the registers that PTX specifies.
+    """For each element of D, a warp reads the operands from and writes the result to the registers that PTX specifies.
 
     The proof covers every row, column, step, sparsity selector and scale id. A second step takes the results of the
     first step as accumulators, and sets the metadata flags of the second half of the chunks.

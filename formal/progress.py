@@ -20,7 +20,7 @@ def decided(h: Harness, name: str, source: stream.Interface, layout: data.Struct
 
 
 class PendingPanels:
-    """Model of the two instruction slots, for instructions with one or two panels (eight columns of D each).
+    """Model of two slots, each for an accepted instruction with one or two panels (eight columns of D each).
 
     Longer instructions would need counters that are too large for the proof engine. If `taken` is 1, a slot takes an
     instruction of `panels` panels. If `multiplied` is 1, one panel is multiplied. `left` is the number of panels in the
@@ -34,7 +34,7 @@ class PendingPanels:
         self.left = self.count("multiplied", multiplied)
 
     def count(self, name: str, moved: Value, panels: int = 0) -> Value:
-        """Return the number of panels (eight columns of D) of the accepted instructions that are not transferred yet.
+        """Return how many panels (eight columns of D) of all accepted instructions have not been transferred yet.
 
         One panel is transferred in each cycle in which `moved` is 1. For each instruction, `panels` panels are
         transferred, or all panels if `panels` is 0.

@@ -73,7 +73,7 @@ class Case:
 
     @property
     def described(self) -> str:
-        """Parameters of the proof case as text. `4x4x32 B`: a 4 x 4 array whose units take 32 bytes of A per cycle."""
+        """Parameters of the proof as text. `4x4x32 B`: 4 x 4 dot-product units, each with 32 bytes of A per cycle."""
         return " ".join(map(_word, self.parameters)) or "-"
 
     @property

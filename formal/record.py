@@ -45,11 +45,11 @@ class Record:
 
     @property
     def by_digest(self) -> dict[str, Proof]:
-        """Return one record entry for each different problem."""
+        """Return the recorded proofs by digest (hash of what is proved); of equal digests, the last proof."""
         return {proof.digest: proof for proof in self.proofs}
 
     def with_proof(self, proof: Proof) -> "Record":
-        """Return a copy of the record with one more proof entry."""
+        """Return a copy of this record of proofs with one more proof."""
         return replace(self, proofs=(*self.proofs, proof))
 
     def write(self, path: Path) -> None:
@@ -96,12 +96,12 @@ def _measured() -> dict[tuple[str, str], float]:
 
 
 def expected_seconds(case: Case) -> float:
-    """Return the processor time of a proof in the shipped record, in seconds, or infinity if it was not measured."""
+    """Return the processor time in seconds that the package records for a proof; infinity if it was not measured."""
     return _measured().get((case.subject.name, case.described), float("inf"))
 
 
 def settle_unless_recorded(case: Case, seconds: float | None, known: Mapping[str, Proof]) -> tuple[Outcome, Proof]:
-    """Prove a property for one parameter set, unless the record has an equal problem. Return outcome and record entry.
+    """Prove a property for one parameter set, unless `known` has this proof. Return the outcome and the proof's entry.
 
     `known` are the recorded proofs, by digest; `seconds` is as for :func:`~sptc.formal.proof.settle`.
     """

@@ -13,7 +13,7 @@ __all__ = ["claim_ring"]
 
 
 def claim_ring(h: Harness, name: str, ring: Ring, count: Value) -> Callable[[Value | int], Value]:
-    """Claim that the `count` entries of a ring buffer are in successive registers, and the next entry goes behind them.
+    """Claim that a ring buffer holds its `count` entries in successive registers, and writes the next entry after them.
 
     Return a function that takes a number n and returns the entry that follows the n oldest entries.
     """

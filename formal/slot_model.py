@@ -1,4 +1,4 @@
-"""Reference model of the two instruction slots of ``wgmma`` and ``tcgen05``, with claims that the hardware matches it.
+"""Reference model of the two instructions in progress (``wgmma``, ``tcgen05``). Claims: the hardware matches the model.
 
 Instructions are accepted, fetched and multiplied in program order, two at a time. The claims about slots, requests and
 operands together are inductive.
@@ -30,14 +30,14 @@ __all__ = [
 
 
 def instruction_layout(**fields: ShapeLike) -> data.StructLayout:
-    """Return the layout of a model instruction: test bit `mark`, fields of ``wgmma`` and ``tcgen05``, and `fields`."""
+    """Return the layout of a model's instruction: bit `mark`, fields of ``wgmma`` and ``tcgen05``, and `fields`."""
     flags = ("a_shared", "a_transposed", "b_transposed", "negated", "add")
     common = {"mark": 1, "control": control_layout(), **dict.fromkeys(flags, 1), "last_panel": 5}
     return data.StructLayout(common | fields)
 
 
 class SlotModel:
-    """Model of two instructions in two instruction slots, which runs in parallel with the hardware.
+    """Model of two instructions in progress, each in its own slot (buffer), which runs in parallel with the hardware.
 
     If `accepted` is 1, `instruction` enters a slot. If `multiplied` is 1, a panel of the oldest instruction is
     multiplied.
@@ -71,15 +71,15 @@ class SlotModel:
         h.claim("begun", (self.panel == 0) | (self.occupied.any() & (self.panel <= self.current.last_panel)))
 
     def in_slot(self, slot: Value) -> Any:
-        """Return the instruction in one of the two instruction slots."""
+        """Return the instruction in the given one of the two slots (buffers for instructions in progress)."""
         return Array(self.instructions)[slot]
 
     def at_current(self, slots: Value) -> Value:
-        """Return the bit of the instruction in the multipliers, from a word with one bit per instruction slot."""
+        """Return bit n of `slots`, where slot (instruction buffer) n holds the instruction that is multiplied now."""
         return slots.bit_select(self.slot, 1)
 
     def at_other(self, slots: Value) -> Value:
-        """Return the bit for the instruction that is not multiplied now, from a word with one bit per slot."""
+        """Return bit n of `slots`, where slot (instruction buffer) n holds the instruction that is not multiplied."""
         return slots.bit_select(~self.slot, 1)
 
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
@@ -96,7 +96,7 @@ class SlotModel:
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
-        """Return the mask of instruction slots whose operand `name` has not arrived. Claim that the hardware agrees."""
+        """Return a mask of the instructions whose operand `name` has not arrived. Claim that the hardware agrees."""
         h = self._h
         missing = Signal(SLOTS, name=f"missing_{name}")
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)
@@ -107,7 +107,7 @@ class SlotModel:
 
 
 def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) -> None:
-    """Claim that the fields `names` of the hardware's instruction slots equal those of the model's instructions."""
+    """Claim that the fields `names` of instructions in the hardware equal those of instructions in the model."""
     h.claim("slots", (slots.occupied == model.occupied) & (slots.next_slot == model.next_slot))
     h.claim("slot", (slots.slot == model.slot) & (slots.panel == model.panel))
     for slot, instruction in enumerate(model.instructions):

@@ -25,21 +25,21 @@ def _bit(slots: Value, slot: Value) -> Value:
 
 
 def claim_slots_in_turn(h: Harness, slots: Any) -> None:
-    """Claim that two instruction slots `slots` take turns: instructions enter and are multiplied in program order."""
+    """Claim that the two instruction buffers `slots` take turns: instructions are accepted and multiplied in order."""
     both, none = slots.occupied.all(), ~slots.occupied.any()
     h.claim("in_turns", (slots.next_slot == slots.slot) == (both | none))
     h.claim("oldest", none | _bit(slots.occupied, slots.slot))
 
 
 def claim_requests_in_turn(h: Harness, name: str, slots: Any, slot: Value, left: Value) -> None:
-    """Claim that an operand is requested for the two slots in turn. `left` is a mask of slots with requests to come."""
+    """Claim that an operand is requested for two instruction buffers in turn. `left`: mask of buffers not yet done."""
     current_left, other_left = _bit(left, slots.slot), _bit(left, ~slots.slot)
     h.claim(f"{name}_left", Mux(current_left, left == slots.occupied, ~(left & ~slots.occupied).any()))
     h.claim(f"{name}_in_order", slot == Mux(current_left, slots.slot, Mux(other_left, ~slots.slot, slots.next_slot)))
 
 
 def claim_turns(h: Harness, slots: Any, *names: str) -> None:
-    """Claim that two instruction slots take turns to accept instructions, get operands `names`, and be multiplied."""
+    """Claim that two instruction buffers take turns in accepting instructions, requesting operands, and multiplying."""
     claim_slots_in_turn(h, slots)
     for name in names:
         turn = getattr(slots, name)
@@ -73,7 +73,7 @@ def claim_fetch_of_a(h: Harness, parts: Any, arrays: int) -> None:
 
 
 def claim_fetch_of_b(h: Harness, fetch: Any, count: Value) -> None:
-    """Claim that fetch counters agree with `count`: how many requested panels (eight columns) of B are not taken."""
+    """Claim that fetch counters agree with `count`: panels (eight columns) of B requested but not yet consumed."""
     begun, complete, delivered = (fetch.signal(name) for name in ("begun", "complete", "delivered"))
     is_begun, completes = fetch.signal("segment_b") != 0, fetch.signal("completes")
     h.claim("begun_panels", ((begun - delivered)[:2] == count + is_begun) & (count + is_begun <= 2))

@@ -74,7 +74,7 @@ def label(mark: Value, place: int) -> Value:
 
 
 def place_of_a(array: int, lane: int, register: int) -> int:
-    """Return the number of a register of A. The numbers count the registers of A in all tensor cores."""
+    """Return a number that is unique to a register of A, from the numbers of its tensor core, lane and register."""
     return (array * LANES + lane) * REGISTERS + register
 
 
@@ -257,7 +257,7 @@ def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value,
 
 
 def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Value:
-    """Return a test word of tensor memory. Bit 0 tells instructions apart. The others are the column and lane."""
+    """Return a test word of tensor memory. Bit 0 tells instructions apart; the others encode column and lane."""
     return Cat(mark, Const(FIRST_OF[operand] + number, range(ALL_COLUMNS)), Const(lane, 7))
 
 

@@ -1,4 +1,4 @@
-"""Proofs about streams of a CTA's tensor cores: progress until all results are written, and the order of results.
+"""Proofs about the tensor cores of a CTA: they make progress until all results are written, and results are in order.
 
 Arrays are replaced by stand-ins, since they are proved separately.
 """

@@ -1,4 +1,4 @@
-"""Proofs of a whole dot-product unit (few multipliers, narrow significands) against a specification without stages.
+"""Proofs of a whole dot-product unit (few multipliers, narrow significands) against a specification of its result.
 
 The specification writes every product and the accumulator as integer multiples of one fixed power of two, and drops the
 bits below 2**(E - F). It never computes the distance between two terms.
@@ -69,7 +69,7 @@ class _Operands:
         h.cover("any", self.output.any())
 
     def _exchanged(self, slot: int, metadata: Value, rule: Value) -> tuple[Value, Value]:
-        """Return a multiplier's operands with 3:1 multiplexers, where two multipliers may exchange their operands."""
+        """Return the operands of multiplier `slot`; with 3:1 multiplexers, two multipliers may exchange operands."""
         nibble = metadata.word_select(slot // 2, 4)
         swap = (rule == RuleCode.PLAIN) & Cat(nibble == value for value in range(16) if swap_for_mux3(value)).any()
         (a, b), (other_a, other_b) = self.pairs[slot], self.pairs[slot ^ 1]

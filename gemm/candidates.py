@@ -67,7 +67,7 @@ class Expressions:
         self._seen: dict[int, list[Way]] = {}
 
     def new(self, way: Way) -> bool:
-        """Return whether K is long enough for `way`, and all ways of summation in earlier calls give other bits."""
+        """Return whether K is long enough for `way`, and no way of summation passed earlier gives equal bits."""
         try:
             number = self.of(way)
         except OperandError:
@@ -106,7 +106,7 @@ class Expressions:
         return self._number((rows, columns, str(tile_numbers)))
 
     def _of_chain(self, way: Way, chain_of_way: NDArray[np.intp]) -> int:
-        """Return a number for a chain of instructions. Chains with equal numbers give results with equal bits."""
+        """Return a number for a chain of dependent instructions; chains with equal numbers give equal result bits."""
         name = way.arch, *way.operands, chain_of_way.tobytes()
         if name not in self._chains:
             step, number = _step(way.instruction, way.arch)

@@ -344,7 +344,7 @@ class _Examination:
         return self.judged(fault.kind, fault.text, way, codes, fault.bits)
 
     def _slices(self) -> Iterator[Explanation]:
-        """Fit the number of times that a kernel added each slice of K to the sum, and try faults with these numbers."""
+        """Fit how many times a kernel added each part of K to the sum, and try kernel faults with these numbers."""
         sums = sums_before(self.setting.epilogue, self.values)
         if sums is None:
             return

@@ -71,7 +71,7 @@ def wrong_nibbles(
 def _changes(
     setting: Setting, way: Way, row: int, columns: NDArray[np.intp], differences: NDArray[np.float64], rounding: float
 ) -> dict[int, int]:
-    """Return wrong metadata nibbles by their number in a row of A; empty if a few nibbles cannot explain the row.
+    """Return the values of wrong metadata nibbles, by position in a row of A; empty if a few cannot explain the row.
 
     `differences` are the differences of the result from the correct product in some columns of the row. The changed
     nibbles must explain these differences up to `rounding`.

@@ -191,7 +191,7 @@ class _Table:
         return "AB"[self.axis]
 
     def parts(self, table: NDArray) -> dict[str, NDArray]:
-        """Return the argument of :meth:`sptc.gemm.setting.Setting.with_parts` that replaces the scales by a table."""
+        """Return the argument of :meth:`sptc.gemm.setting.Setting.with_parts` that replaces the scales by `table`."""
         if not self.shape:
             return {self.part: table}
         count = self.shape[1] * self.shape[2]  # number of rows of A (columns of B) with own scales; 1 for shared scales

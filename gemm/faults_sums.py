@@ -1,4 +1,4 @@
-"""Kernel faults in sums along K: slices are missing or added twice, accumulators are not cleared or are lost."""
+"""Kernel faults in sums along K: parts of K are missing or added twice, accumulators are not cleared or are lost."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,7 +86,7 @@ def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Ite
 
 
 def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
-    """Return orders of slices of K in which slice p occurs ``counts[p]`` times; index -1 denotes a slice of zeros."""
+    """Return orders in which a kernel adds parts of K: part p occurs ``counts[p]`` times; -1 stands for zeros."""
     every = np.arange(len(counts))
     kept, more = every[counts > 0], np.flatnonzero(counts > 1)
     if not len(more):

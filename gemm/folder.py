@@ -18,7 +18,7 @@ _OURS = {f"{name}.npy" for name in (*ARRAYS, "generated_a", "generated_b")}
 
 
 class ProductFolder:
-    """Folder of a matrix product, which only one process at a time can use; the folder is created if missing.
+    """Folder with the files of a matrix product. Only one process at a time can use it; it is created if missing.
 
     `wanted` holds the options that decide the result, as JSON values; a product in the folder must have equal options.
     `problem` is the product, or None until it is prepared, and `done` holds the finished blocks by index. Raise a
@@ -69,7 +69,7 @@ class ProductFolder:
                 raise self._journal.damaged(index) from None
 
     def begin(self, problem: Problem) -> None:
-        """Write the description of a matrix product, whose operands are prepared, to the journal file of its folder."""
+        """Write the description of a matrix product to the journal in its folder. The files of operands must exist."""
         self._journal.begin({"wanted": self.wanted, "problem": asdict(problem)})
         self.problem = problem
 

@@ -59,7 +59,7 @@ class GroupScales:
         return replace(self, a=self.a[taken], b=self.b[taken])
 
     def group_of(self, chain: NDArray[np.intp], k: int) -> int:
-        """Return the index of the scale group that contains a chain of instructions; `k` is the K of one instruction.
+        """Return the number of the scale group (range of K) that contains a chain of instructions with K = `k` each.
 
         Raise an `OperandError` if the chain is in several groups.
         """

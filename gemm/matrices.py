@@ -276,7 +276,7 @@ def sparse_codes(
     producer: str = "pytorch",
     progress: Progress | None = None,
 ) -> Sparse:
-    """Return the codes of the left operand of a product, and its metadata in the sparsity structure of an instruction.
+    """Return the codes of the left matrix of a product, and its metadata in the sparsity structure of an instruction.
 
     A dense instruction has no metadata. For the options see :func:`dense_codes` and
     :func:`sptc.tensors.sparsify.sparsify`, also for errors; raise an `OperandError` if the matrix is compressed for

@@ -146,7 +146,7 @@ def _descriptors(rows: int, width: int, bits: int) -> Iterator[Misreading]:
 
 
 def _fields(pitch: int) -> Iterator[tuple[str, Swizzle, int, int]]:
-    """Yield wrong descriptor fields for a tile with rows of `pitch` bytes: text, swizzle, leading and stride offset."""
+    """Yield wrong descriptor fields for a tile with rows of `pitch` bytes: their text, swizzle and two offsets."""
     group = 8 * pitch
     for name in _SWIZZLED:
         swizzle = SWIZZLES[name]

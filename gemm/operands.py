@@ -56,7 +56,7 @@ _MAPPED = (".npy", ".safetensors")
 
 @dataclass(frozen=True, eq=False)
 class ProductRequest:
-    """Two matrices to multiply, and the options of the product."""
+    """Two matrices to multiply, and the options of their multiplication."""
 
     way: Way
     #: File locations of matrix A, and of matrix or vector B.

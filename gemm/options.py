@@ -263,7 +263,7 @@ def along_m(addend: NDArray) -> NDArray:
 def oriented(
     way: Way, shape: tuple[int, int], epilogue: Epilogue, start: NDArray | None
 ) -> tuple[Epilogue, NDArray | None]:
-    """Return epilogue and accumulator, transposed if the way of summation exchanges the factors.
+    """Return the epilogue and the accumulator; transpose both if the way of summation exchanges the factors A and B.
 
     `start`, the accumulator of the first chain, holds numbers or codes of the instruction's accumulator type; it is
     returned as codes in the shape of the sums. Raise an `OperandError` if an array does not broadcast to the product of

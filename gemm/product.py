@@ -55,7 +55,7 @@ _REFERENCES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A matrix product whose operands are prepared in files; see :mod:`sptc.gemm.operands`."""
+    """A matrix product whose operands have been written to files; see :mod:`sptc.gemm.operands`."""
 
     folder: str  #: Folder with the operands of the matrix product
     way: Way
@@ -167,7 +167,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Block:
-    """Result of the computation of one block of outputs."""
+    """Comparisons and errors of one computed block of outputs (some rows and columns of the product)."""
 
     index: int
     outputs: int  #: Number of outputs in this block of rows and columns
@@ -182,7 +182,7 @@ class Block:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Block":
-        """Return a block of outputs from its JSON values, the inverse of :func:`dataclasses.asdict`."""
+        """Return a :class:`Block` from its JSON values, the inverse of :func:`dataclasses.asdict`."""
         errors = {
             name: Errors(**{**values, "counts": tuple(values["counts"])}) for name, values in record["errors"].items()
         }

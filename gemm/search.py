@@ -49,7 +49,7 @@ _ORDERED_OUTPUTS = 2048
 
 
 class Operands:
-    """Factors of a matrix product, which are converted to an instruction's operands when it is first tried.
+    """Factors of a matrix product. They are converted for an instruction when this instruction is first tried.
 
     `left` and `right` are A and B as given, and the instruction `first` decides which of the two factors is sparse.
     Raise an `OperandError` or `SparsityError` if the shapes do not match, or neither factor is as sparse as `first`
@@ -133,7 +133,7 @@ class Operands:
 
 
 class Search:
-    """State of a search: operands, given result, and number of outputs that are wrong with each way."""
+    """State of a search for a way of summation: operands, given result, and wrong outputs of each way tried."""
 
     def __init__(self, operands: Operands, target: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
         self.operands, self.target = operands, target
@@ -159,7 +159,7 @@ class Search:
         return self._counts[instruction]
 
     def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
-        """Return results of instruction chains for some outputs; cache those of the sample and of small products."""
+        """Return the object that computes some outputs; keep it for the sample of outputs and for small products."""
         size = self.target[rows][:, columns].size
         is_cached = isinstance(rows, np.ndarray) or size == self.target.size
         name = size, *way.operands
@@ -195,7 +195,7 @@ class Search:
         return int((self.codes(way, rows, columns) != self.target[rows][:, columns]).sum())
 
     def error(self, way: Way) -> float:
-        """Return the median absolute error of the given result on the sample, against a float64 product."""
+        """Return the median absolute error of the given result in the sampled outputs, against a float64 product."""
         exact = exact_product(self.operands.of(way).take(self._rows, self._columns))
         exact = self._epilogue.take(self.target.shape, self._rows, self._columns).exactly(exact)
         values = decode_codes(np.ascontiguousarray(self.target[self._rows][:, self._columns]), FORMATS[way.result])
@@ -205,7 +205,7 @@ class Search:
         return float(np.median(errors[finite])) if finite.any() else 0.0
 
     def nearest_ways(self) -> list[Way]:
-        """Return ways of summation, sorted by number of wrong sample outputs; unsorted if each has at least 80 %."""
+        """Return ways of summation by number of wrong sample outputs; unsorted if each way has 80 % or more wrong."""
         least, outputs = min(self.counts.values()), len(self._rows) * len(self._columns)
         return sorted(self.counts, key=self.counts.__getitem__) if least < 0.8 * outputs else [*self.counts]
 
@@ -267,7 +267,7 @@ def _at(shape: tuple[int, ...], where: tuple[NDArray, ...], array: NDArray[np.fl
 
 
 def _every_sum(way: Way, parts: list[NDArray]) -> NDArray:
-    """Return the distinct sums of the slices over all orders of addition, shape (outputs, sums), padded with NaN.
+    """Return the distinct sums of `parts` over all orders of addition, shape (outputs, sums), padded with NaN.
 
     A set of slices has few distinct sums because of rounding. The distinct sums of each set are therefore listed once,
     for all orders of addition.
@@ -337,7 +337,7 @@ def searched(
 
 
 def _nearest(search: Search, exact: Way | None = None) -> tuple[Miss | None, tuple[Way, ...]]:
-    """Compare ways of summation on all outputs. Return the nearest inexact way, and the exact ways besides `exact`."""
+    """Compare ways of summation on all outputs. Return the nearest inexact way, and all exact ways except `exact`."""
     near = sorted((way for way in search.counts if way != exact), key=lambda way: search.counts[way])
     misses, equal = [], []
     most = _RIVALS if search.size < _LARGE else 1

@@ -183,7 +183,7 @@ def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArr
 
 
 class Grid:
-    """Compute some rows and columns of a matrix product by any way of summation, and cache chain results."""
+    """Compute some rows and columns of a product by any way of summation; cache results of chains of instructions."""
 
     def __init__(self, setting: Setting, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
         self._place = Place(rows, columns, setting.shape)
@@ -200,11 +200,11 @@ class Grid:
         return sums(way, self._chains[name])
 
     def values(self, way: Way) -> NDArray:
-        """Return the float32 or int32 results of the sample of outputs, before they are converted and stored."""
+        """Return the float32 or int32 results of the sampled outputs, before they are converted and stored."""
         return self.setting.epilogue.apply(self._sums(way), way.scale_order)
 
     def codes(self, way: Way) -> NDArray:
-        """Return the result codes of the sample of outputs."""
+        """Return the result in the sampled rows and columns as codes, computed by a way of summation."""
         return stored(way, self.setting.epilogue, self._sums(way), self.setting.finish)
 
 

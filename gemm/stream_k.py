@@ -1,4 +1,4 @@
-"""Stream-K schedules: a fixed number of workers shares the output tiles, and each output tile has its own K slices.
+"""Stream-K schedules: a fixed number of workers shares the output tiles, and K is divided separately for each tile.
 
 The K tiles of all streamed output tiles form one line, output tile after output tile. The line is cut into one piece
 per worker. A cut within an output tile adds a slice of K to that tile:

@@ -75,12 +75,12 @@ class Chains:
         self._bytes = 0
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Chains":
-        """Return a separate object with an empty cache, which computes instruction chains for some of the outputs."""
+        """Return a new object of this class, with an empty cache, that computes only the given rows and columns."""
         c = None if self._c is None else self._c[rows][:, columns]
         return Chains(self.factors.take(rows, columns), self._arch, self._computes, c, is_cleared=self._is_cleared)
 
     def results(self, chains: list[_Chain], first: bool = False) -> NDArray:
-        """Return results of instruction chains, shape (chains, M, N), float32 or int32; if `first`, begin from C.
+        """Return the results of instruction chains, shape (chains, M, N). If `first`, the first chain begins from C.
 
         A chain is an array of the indices of its instructions, see :meth:`~sptc.gemm.ways.Way.slices`.
         """
@@ -163,7 +163,7 @@ def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray
 
 
 def slices(way: Way, chains: Chains) -> list[NDArray]:
-    """Return the sum of each slice of K, rounded to the type in which slices are added; not valid for stream-K."""
+    """Return the sum of each slice (part) of K, in the type in which a kernel adds these sums. Not for stream-K."""
     parts, factors = [], chains.factors
     for number, slice_chains in enumerate(way.slices(factors.count)):
         results = chains.results(slice_chains, first=number == 0)
@@ -198,7 +198,7 @@ def _plus(one: NDArray, other: NDArray) -> NDArray:
 
 
 def check_way(way: Way, factors: Factors) -> None:
-    """Check that a way of summation defines one result for the given operands, and that K is long enough.
+    """Check that a way of summation defines one result for the given operands, and that K is long enough for this way.
 
     For errors see :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices`, :func:`~sptc.gemm.ways.combine` and
     :func:`~sptc.gemm.group_scales.check_groups`.

@@ -182,7 +182,7 @@ class Way:
 
     @property
     def operands(self) -> tuple[str, str, str, int]:
-        """Attributes that determine how operands are prepared, and thus the results of given chains of instructions."""
+        """Attributes that determine an instruction's operands: name, conversions of A and B, and interleaving."""
         return self.instruction, self.convert_a, self.convert_b, self.interleave
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
@@ -197,7 +197,7 @@ class Way:
         return numbers, [replace(self, stream_k=None, split_k=of_tile if len(of_tile) > 1 else 1) for of_tile in cuts]
 
     def chains(self, shape: tuple[int, int], instructions: int) -> int:
-        """Return the largest number of instruction chains per output. The arguments are those of :meth:`of_tiles`."""
+        """Return the largest number of instruction chains that one output needs; arguments as for :meth:`of_tiles`."""
         ways = self.of_tiles(shape, instructions)[1]
         return max(sum(len(of_slice) for of_slice in way.slices(instructions)) for way in ways)
 
@@ -225,7 +225,7 @@ class Way:
         return chains
 
     def _dealt(self, tiles: int) -> list[NDArray[np.intp]]:
-        """Return for every slice of K the indices of its K tiles, which are groups of successive instructions."""
+        """Return, for each separately summed part of K, the indices of its K tiles (successive instructions)."""
         every = np.arange(tiles)
         if isinstance(self.split_k, tuple):
             if sum(self.split_k) != tiles:

@@ -60,7 +60,7 @@ def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operan
 def traced(
     instruction: Instruction, arch: str, operands: MatrixOperands, changed: Numerics | None = None
 ) -> tuple[NDArray, list[Step]]:
-    """Return D, and all steps in order with traces of intermediate values. Parameters are those of :func:`multiply`.
+    """Return D, and each step (rounded sum of products) with a trace. Parameters are those of :func:`multiply`.
 
     `changed` are numerics to use in place of those of `arch`. The rows of a step are the rows of all matrices
     of the batch. Use small batches: every intermediate value is stored.
@@ -84,7 +84,7 @@ def _float_chain(
     operands: MatrixOperands,
     traces: list[Trace] | None = None,
 ) -> NDArray:
-    """Return D of float instructions that accumulate along K. With `traces`, float64 keeps recorded values exact."""
+    """Return D of float instructions that accumulate along K. If `traces` is given, append intermediate values."""
     a_codes, b_codes, rows = select(instruction, mux, operands)
     a_format, b_format = instruction.a, instruction.b
     if parameters.method is Method.EMULATED:

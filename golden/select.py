@@ -46,9 +46,9 @@ def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tupl
 
 
 def kept_rows(nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[np.intp]:
-    """Return the row of B that each stored element of A selects, shape (..., chunks * stored elements per chunk).
+    """Return the row of B that each stored element of A selects, shape (..., nibbles * stored elements per nibble).
 
-    The nibbles have the shape (..., chunks). With granularity 1:2 (tf32), the result is valid only for the two nibbles
+    `nibbles` has the shape (..., nibbles). With granularity 1:2 (tf32), the result is valid only for the two nibbles
     that select a whole element.
     """
     chunk_start = np.arange(0, nibbles.shape[-1] * granularity.logical, granularity.logical)
@@ -85,7 +85,7 @@ def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str,
 
 
 def _spliced_elements(b: NDArray[np.uint32], mux: str) -> NDArray[np.uint32]:
-    """Return the tf32 element of B that each of the sixteen nibbles selects from each chunk.
+    """Return the tf32 element that each of the sixteen nibbles selects from each chunk (two elements) of a column of B.
 
     The hardware selects units of 16 bits: the low half of the selected element is unit i0 of the chunk, the high half
     is unit i1 (measured on an H200 for all sixteen nibbles). A half that a 3:1 multiplexer does not reach is zero. B

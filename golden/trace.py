@@ -1,4 +1,4 @@
-"""Intermediate values of a step of truncated fused dot-product-add (T-FDPA), from exponents to result."""
+"""Intermediate values of one truncated fused dot-product-add (T-FDPA), from exponents to result."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ __all__ = ["Step", "Trace"]
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Intermediate values of one step: the sum of products and an accumulator, which is rounded once.
+    """Intermediate values of one rounded sum of products and an accumulator.
 
     A term is a product, or a scaled group of 16 products. Arrays have the shape of the accumulator; arrays of terms
     have an axis of terms in front. A term that is zero, NaN or Inf does not participate in the maximum of the
@@ -53,7 +53,7 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step of an instruction: codes of the operands, and trace of the arithmetic."""
+    """One step (rounded sum of products and accumulator) of an instruction: operand codes and intermediate values."""
 
     #: Indices of the stored elements of A in this step, in the order of the terms, shape (products,).
     elements: NDArray[np.intp]

@@ -78,7 +78,7 @@ class Diagram:
         copies: int = 1,
         size: float = 11,
     ) -> None:
-        """Draw a box at (left, top, width, height) with centred text. Several `copies` are a stack of two or three."""
+        """Draw a box at (left, top, width, height) with centred text, or a stack of boxes if `copies` is above 1."""
         x, y, width, height = at
         for shift in range(_STACK * min(copies - 1, 2), -1, -_STACK):
             place = {"x": x + shift, "y": y - shift, "width": width, "height": height, "rx": 3}

@@ -113,7 +113,7 @@ class Pool:
         return not quarantine and len(self._flying) < self.places
 
     def submit(self, work: Callable[..., Any], *arguments: object) -> None:
-        """Submit a function, which must be defined in a module, and its arguments, which must be picklable."""
+        """Submit a call to the workers. The function must be defined in a module; its arguments must be picklable."""
         self._start(_Job(work, arguments))
 
     def _start(self, job: _Job) -> None:

@@ -1,4 +1,4 @@
-"""Number formats of the sparse tensor-core instructions, one record each."""
+"""Number formats of the sparse tensor-core instructions, with one object for each format."""
 
 from dataclasses import dataclass
 from enum import Enum

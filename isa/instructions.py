@@ -57,12 +57,12 @@ class Instruction:
         return 8 if self.kind in ("f8f6f4", "mxf8f6f4") else self.a.container_bits
 
     def low_bit(self, fmt: Format) -> int:
-        """Return the lowest bit of an element of A or B in its storage. See :func:`sptc.isa.formats.low_bit`."""
+        """Return the lowest bit of an element of A or B in its container. See :func:`sptc.isa.formats.low_bit`."""
         return low_bit(fmt, self.container_bits)
 
     @property
     def wide(self) -> bool:
-        """Whether metadata selects units of 16 bits. See :func:`sptc.isa.metadata.is_wide`."""
+        """Whether metadata selects 16-bit parts of B, not 8-bit parts. See :func:`sptc.isa.metadata.is_wide`."""
         return is_wide(self.container_bits)
 
     def padded_unit(self, fmt: Format) -> int:

@@ -204,7 +204,7 @@ class WgmmaSequence:
         self._committed = self._committed[-pending:] if pending else []
 
     def end(self) -> None:
-        """End the sequence of calls. Raise an error if a multiplication was not committed or waited for.
+        """End the sequence of ``wgmma`` calls. Raise an error if a multiplication was not committed or waited for.
 
         Raises
         ------

@@ -65,17 +65,17 @@ Nibble = TypeVar("Nibble", int, NDArray)
 
 
 def indices(value: Nibble) -> tuple[Nibble, Nibble]:
-    """Split a metadata nibble, or an array of nibbles, into its unit indices ``(i0, i1)``."""
+    """Split a metadata nibble, or an array of nibbles, into the two indices ``(i0, i1)`` that it contains."""
     return value & 3, value >> 2
 
 
 def nibble(i0: int, i1: int) -> int:
-    """Join two unit indices into a metadata nibble."""
+    """Join two indices, of two bits each, into a metadata nibble."""
     return i0 | i1 << 2
 
 
 def is_wide(container_bits: int) -> bool:
-    """Return whether metadata selects units of 16 bits. For elements below 16 bits it selects units of 8 bits."""
+    """Return whether metadata selects 16-bit parts of B. For elements below 16 bits, it selects 8-bit parts of B."""
     return container_bits >= _WIDE_UNIT_BITS
 
 

@@ -223,7 +223,7 @@ BLOCK_ALIGNMENT_BITS = 35
 def zero_exponent_for(
     alignment_bits: int, *, half_result: bool = False, grouped: bool = False, floor: bool = True
 ) -> int:
-    """Return e_zero, the lower limit of the largest exponent, for F = `alignment_bits`, the result and the scaling.
+    """Return e_zero, the lower limit of the largest exponent, for F = `alignment_bits` and the kind of instruction.
 
     Without `floor`, return an exponent that no nonzero term falls below. Scaled groups keep their floor, which all
     public models have.

@@ -1,4 +1,4 @@
-"""Records of operands and results for back ends. Operands are matrices, or contents of registers and memory."""
+"""Data classes for operands and results of back ends. Operands are matrices, or contents of registers and memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -122,7 +122,7 @@ class StepFlags:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """Results of a batch of matrix products. Every back end returns this record."""
+    """Results of a batch of matrix products. Every back end returns an object of this class."""
 
     #: Result codes in the format of the accumulator, uint16 or uint32, shape (batch, m, n).
     d: NDArray

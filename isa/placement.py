@@ -1,4 +1,4 @@
-"""Records of where each operand of an instruction is stored in registers, shared memory and tensor memory."""
+"""Data classes: where each operand of an instruction is stored in registers, shared memory and tensor memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -48,7 +48,7 @@ class TileShape:
 
 @dataclass(frozen=True)
 class SharedTile:
-    """Placement of an operand in shared memory: matrix descriptor and major."""
+    """Placement of an operand in shared memory: matrix descriptor, and memory order (K-major or MN-major)."""
 
     descriptor: SharedDescriptor
     major: str = "k"  #: Memory order (major), ``k`` or ``mn``
@@ -120,7 +120,7 @@ def packed_tile(
     start: int = 0,
     base_offset: int = 0,
 ) -> SharedTile:
-    """Return the placement of A or B in shared memory with a given swizzle and major.
+    """Return the placement of A or B in shared memory with a given swizzle and memory order (K-major or MN-major).
 
     `swizzle` and `major` are keys of :data:`~sptc.isa.memory.SWIZZLES` and :data:`MAJORS`. `offsets` are the leading
     and the stride byte offset; by default they leave no gaps between swizzle patterns. Raise an `OperandError` if the

@@ -62,12 +62,12 @@ class Layout:
 
     @property
     def column_parts(self) -> int:
-        """Number of parts of N that are stacked along the lanes of tensor memory."""
+        """Number of blocks of columns of D that are stored in different lanes of the same tensor-memory columns."""
         return LANES // self.rows if self.folded else 1
 
     @property
     def copies(self) -> tuple[int, ...]:
-        """Lane offsets of the copies of A and of the metadata. Each part of N has its own copy."""
+        """Lane offsets of the copies of A and of the metadata. Each block of columns of D has its own copy."""
         return tuple(range(0, LANES, self.rows)) if self.folded else (0,)
 
     def lanes(self, row: Index) -> Index:

@@ -48,7 +48,7 @@ def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: i
 
 
 def _is_call_parameter(machine: Machine, ins: Instruction, address: Operand) -> bool:
-    """Return whether an instruction accesses a parameter or the result of a called function; neither is stored."""
+    """Return whether an instruction accesses an argument or result of a call. The model stores neither in memory."""
     base = address.base if isinstance(address, Address) else None
     if space_of(ins) != "param" or not isinstance(base, Symbol) or base.name not in machine.kernel.call_parameters:
         return False

@@ -112,7 +112,7 @@ class Checker:
         self.accesses[:, : len(kept)], self.count = self.accesses[:, kept], len(kept)
 
     def _note(self, ins: Instruction, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray) -> None:
-        """Record that each thread wrote or read (`verb`) one cell, a group of `count` words of shared memory."""
+        """Record that each thread wrote or read (`verb` says which) a cell: `count` adjacent words of shared memory."""
         own = np.arange(self.warps)
         first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
         last = self.last[verb][count]

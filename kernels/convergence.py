@@ -67,7 +67,7 @@ class Convergence:
             self._barriers.append(place)
 
     def converged(self, threads: NDArray[np.bool_]) -> bool:
-        """Return whether no thread waits, and `threads` are whole groups, which execute every instruction together."""
+        """Return whether no thread waits, and `threads` contains all or no threads of each warp (or warpgroup)."""
         if self.waiting.any() or self.passing.any():
             return False
         groups = threads.reshape(-1, self._largest_group)

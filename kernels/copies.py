@@ -72,7 +72,7 @@ class ThreadGroups:
         self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
 
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
-        """Complete committed groups of the threads except the last `left`; complete all work if `closed` is False."""
+        """Complete each thread's committed groups of work, except the last `left`; all work if `closed` is False."""
         last = self.open - left - 1 if closed else self.open
         due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):

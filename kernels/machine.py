@@ -288,7 +288,7 @@ class Machine:
         return result.reshape(*lead[:1], number_of_groups, *lead[1:], group, count)
 
     def spread(self, numbers: Sequence[int] | NDArray, values: NDArray, groups: NDArray | None, group: int) -> None:
-        """Write values, in the shape that :meth:`stacked` returns, to registers of all or the given thread groups."""
+        """Write values to registers of all groups of threads or of `groups`. Shape of `values`: see :meth:`stacked`."""
         numbers = np.asarray(numbers)
         if numbers.ndim > 1:
             values = np.moveaxis(values, 1, -3)

@@ -118,7 +118,7 @@ def _nothing(mask: Mask) -> None:
 
 
 def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
-    """Return a function for each ``mma`` without a guard, by the index of the instruction.
+    """Return functions that execute the ``mma`` without a guard; the key is the index of the instruction.
 
     Consecutive ``mma`` are computed together at the first of them if each reads results of other ``mma`` only as its
     accumulator, and no other instruction reads those results: they form chains along K. Threads may branch to the
@@ -159,7 +159,7 @@ _Grid = list[list[_Chain]]
 
 
 def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
-    """Arrange chains of dependent ``mma`` in grids: equal A in a row, equal B in a column. Return lists by shape."""
+    """Arrange chains of dependent ``mma`` in grids: equal A in a row, equal B in a column. Group grids by shape."""
     chains: dict[Numbers, _Chain] = {}
     for one in run:
         chains[one.d] = [*chains.pop(one.c, ()), one]
@@ -201,12 +201,12 @@ class _Product:
         return values
 
     def write(self, values: NDArray[np.uint32], groups: NDArray[np.intp] | None) -> None:
-        """Write the results of all ``mma`` chains to registers."""
+        """Write the results of all chains of dependent ``mma`` to registers."""
         self.machine.spread(self.d, values.reshape(len(self.d), -1, *values.shape[1:]), groups, WARP)
 
 
 def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication]]) -> Step:
-    """Return a function that executes consecutive ``mma``. It calls the back end once per shape of grid.
+    """Return a function that executes consecutive ``mma`` in few calls of the back end, each with many matrix products.
 
     If metadata is undefined, each ``mma`` is executed alone, so that the report names its line.
     """

@@ -85,7 +85,7 @@ class CopiedTiles:
     def describe(
         self, ins: Instruction, operand: str, descriptor: SharedDescriptor, cta: int, units: NDArray[np.int64]
     ) -> None:
-        """Compare the layout of an operand with the copies that wrote the operand to shared memory.
+        """Compare the layout in which an operand is read with the layout in which copies wrote it to shared memory.
 
         The operand contains each of the 16-byte units at the indices `units`, and the unit that follows it.
         """

@@ -79,7 +79,7 @@ def to_registers(matrix: NDArray, fragment: Fragment, tiles: tuple[int, int] = (
 
 
 def unpack_nibbles(e: NDArray[np.uint32], instruction: Instruction, sparsity_selector: int) -> NDArray[np.uint8]:
-    """Gather metadata nibbles, shape (batch, m, chunks), from metadata registers, shape (batch, threads)."""
+    """Gather metadata nibbles, shape (batch, m, nibbles per row), from metadata registers, shape (batch, threads)."""
     where = metadata_map(instruction, sparsity_selector)
     octets = np.ascontiguousarray(e).view(np.uint8).take(4 * where.lanes + (where.low_bits >> 3), axis=1)
     return (octets >> (where.low_bits & 7).astype(np.uint8)) & np.uint8(15)
@@ -88,7 +88,7 @@ def unpack_nibbles(e: NDArray[np.uint32], instruction: Instruction, sparsity_sel
 def pack_nibbles(
     nibbles: NDArray[np.uint8], instruction: Instruction, sparsity_selector: int, others: NDArray[np.uint32]
 ) -> NDArray[np.uint32]:
-    """Put nibbles, shape (batch, m, chunks), into metadata registers, shape (batch, threads).
+    """Put nibbles, shape (batch, m, nibbles per row), into metadata registers, shape (batch, threads).
 
     Bits without a nibble are taken from `others`.
     """

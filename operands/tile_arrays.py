@@ -44,7 +44,7 @@ def family_of(text: str) -> str:
 
 
 def register_keys(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Return arrays under their names in ``.npz`` files of ``sptc gpu record``, with one batch axis (the case axis).
+    """Return arrays under their names in ``.npz`` files of ``sptc gpu record``, with all batch axes merged into one.
 
     `arrays` have the names of arguments, and batch axes that broadcast; or the names of a register file, and the case
     axis may be missing in all arrays. Arrays with other names are returned unchanged. Raise an `OperandError` if an

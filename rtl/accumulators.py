@@ -84,7 +84,7 @@ class Accumulators(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the FIFO of pending results, buffers for two panels (eight columns), and conversion to registers."""
+        """Build the FIFO of pending results, buffers for two eight-column panels, and the conversion to registers."""
         m = Module()
         memory, request = self.memory, self.i.payload
         # Timing of one panel of eight columns, from the read of its accumulators to the earliest read of its results.

@@ -94,7 +94,7 @@ class AlignStage(wiring.Component):
         return group
 
     def _align_groups(self, m: Module, groups: list[ProductGroup]) -> Value:
-        """Find the largest exponent e_max, align scaled groups to it, and drive the outputs that depend on e_max."""
+        """Find the largest exponent e_max, align scaled sums of 16 products, and drive outputs that need e_max."""
         packed = is_one_of(self.config, self.control.a, self.widths.packed)
         e_max, nan, separate = self.i.e_max, self.i.nan, Signal()
         if groups:
@@ -138,7 +138,7 @@ class AlignStage(wiring.Component):
         return e_max
 
     def _truncates_parts(self, groups: list[ProductGroup]) -> Value:
-        """Return whether each part of a group of 16 products is truncated as a term of its own.
+        """Return whether the parts of a sum of 16 products are truncated one by one, and not together.
 
         This is the case with ue4m3 scales if a product, including its scales, has a larger exponent than accumulator c.
         """

@@ -213,17 +213,17 @@ class CoreConfig:
         return self.elements.index(element)
 
     def slots_of(self, element: Element) -> int:
-        """Return the number of products that a dot-product unit computes per step, for an element format."""
+        """Return the number of products that a dot-product unit computes per cycle, for an element format."""
         return self.step_bytes * 8 // element.container_bits
 
     @property
     def chunks(self) -> int:
-        """Number of metadata nibbles per step for 8-bit elements. Each nibble serves two bytes of stored A."""
+        """Number of metadata nibbles per cycle for 8-bit elements. Each nibble serves two bytes of stored A."""
         return self.step_bytes // 2
 
     @property
     def always_wide(self) -> bool:
-        """Whether metadata selects units of 16 bits for all element formats."""
+        """Whether metadata selects 16-bit parts of B for all element formats."""
         return all(element.wide for element in self.elements)
 
     @property
@@ -243,7 +243,7 @@ class CoreConfig:
 
     @property
     def interleaved(self) -> bool:
-        """Whether bytes of two 8-bit chunks of B alternate, so that multiplexers serve both 8-bit and 16-bit units."""
+        """Whether bytes of two groups of four bytes of B alternate, so that multiplexers select 8 or 16 bits."""
         return self.sparse and len({element.wide for element in self.elements}) > 1
 
     @property
@@ -288,7 +288,7 @@ class CoreConfig:
 
     @property
     def serves_warp(self) -> bool:
-        """Whether the array of units can execute ``mma`` instructions of a warp, as :meth:`require_warp` checks."""
+        """Whether the array of dot-product units can execute ``mma`` of a warp, as :meth:`require_warp` checks."""
         try:
             self.require_warp()
         except ConfigError:
@@ -318,7 +318,7 @@ class CoreConfig:
 
 
 def with_alignment(base: CoreConfig | type[CoreConfig], bits: int) -> dict[str, Any]:
-    """Return all alignment widths of a configuration after its field `alignment_bits` is set to `bits`.
+    """Return the alignment widths of all formats after field `alignment_bits` of a configuration is set to `bits`.
 
     The keys are names of fields. 8-bit floats also get the width `bits`, unless `base` keeps fewer bits of 8-bit floats
     than of other floats. The width of packed e2m1 only increases. `base` may be the class `CoreConfig`, for the default
@@ -337,7 +337,7 @@ _BLACKWELL = ("f16", "bf16", "tf32", "s8", "u8", *_FP8_AND_SMALLER, "e2m1/4")
 
 
 def _preset(name: str, arch: str, formats: tuple[str, ...], **others: Any) -> CoreConfig:
-    """Return a datapath with the step size, the alignment bits and the muxes of an architecture."""
+    """Return a datapath with the bytes per cycle, the alignment bits and the multiplexers of an architecture."""
     return CoreConfig(name=name, formats=formats, **asdict(DATAPATHS[arch]), mux=MUX_OF_ARCHITECTURE[arch], **others)
 
 

@@ -75,7 +75,7 @@ def module_name(config: CoreConfig, top: str) -> str:
 
 
 def unit_instance(name: str) -> type[Unit]:
-    """Return a class of units that are instances of one shared module. Units of class `Unit` have a module each."""
+    """Return a class of dot-product units that share one module. Each unit of class `Unit` has a module of its own."""
 
     class UnitInstance(Unit):
         def elaborate(self, platform: object) -> Module:

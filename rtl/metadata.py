@@ -94,7 +94,7 @@ class NibbleDecoder(wiring.Component):
 
 
 def selects_layout(config: CoreConfig) -> data.ArrayLayout:
-    """Return the layout of the decoded metadata of a row of A: a 4-bit select for each kept element of a chunk.
+    """Return the layout of the decoded metadata of a row of A: a 4-bit select signal for each element that is kept.
 
     A select is one-hot or zero. The first index is the number of the chunk. Chunks have 8-bit units, or 16-bit units if
     all elements are wide.
@@ -155,7 +155,7 @@ class MetadataStage(wiring.Component):
         return m
 
     def _exchanged(self, decoders: list[NibbleDecoder], bits: int) -> Value:
-        """Return A with the two kept elements of a chunk exchanged where the chunk's decoder sets `swap`."""
+        """Return A with two stored elements exchanged wherever the decoder of their metadata nibble sets `swap`."""
         pairs = [self.a[first : first + 2 * bits] for first in range(0, len(self.a), 2 * bits)]
         return Cat(
             Mux(decoder.swap, Cat(pair[bits:], pair[:bits]), pair)

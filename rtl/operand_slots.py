@@ -16,7 +16,7 @@ SLOTS = 2
 
 
 def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> DescribedSignature:
-    """Return the signature of a port that requests one operand, such as B, of each slot's instruction in turn.
+    """Return the signature of a port that requests an operand, such as B, in turn for two instructions in progress.
 
     With `awaited`, the whole operand must have arrived before the first panel (eight columns) is multiplied.
     """
@@ -72,7 +72,7 @@ class OperandSlots(wiring.Component):
         super().__init__(DescribedSignature(ports | turns))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the instruction slots, and the pointers that select a slot for multiplication and for each operand."""
+        """Build two instruction buffers (slots), and pointers to the slot that is multiplied or gets an operand."""
         m = Module()
         # Multiplication and each operand have their own pointer to the two instruction slots. In this example,
         # instructions i0, i1 and i2 are accepted. Operand `a` takes three requests (r), and the data of the last

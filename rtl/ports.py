@@ -47,7 +47,7 @@ class Array:
 
     @property
     def width(self) -> int:
-        """Width of the whole array type in bits."""
+        """Width of the array in bits, all elements together."""
         return self.count * self.element.width
 
 

@@ -1,4 +1,4 @@
-"""The round stage rounds the exact sum of a step once, to the format of the result register."""
+"""The round stage rounds the exact sum of products and accumulator once, to the format of the result register."""
 
 from collections.abc import Collection
 from types import SimpleNamespace

@@ -26,7 +26,7 @@ class ScaleCode(enum.Enum, shape=2):
 
 
 class ExponentOffset(wiring.Component):
-    """Compute the difference between biased and true product exponents, including the block scales. Combinational.
+    """Compute the biased exponent minus the true exponent of a product, block scales included. Combinational.
 
     ``offset = bias(a) + bias(b) - (scale_a - 127) - (scale_b - 127)``, with the scales only while `enable` is set. The
     block scales are thus added to every product exponent before the maximum is found.

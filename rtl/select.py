@@ -1,4 +1,4 @@
-"""The select stage, in which metadata selects two of the four units (8 or 16 bits) in each chunk of B."""
+"""The select stage: metadata selects two of each four neighbouring 8-bit or 16-bit parts of a column of B."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
@@ -14,7 +14,7 @@ __all__ = ["SelectStage"]
 
 
 class SelectStage(wiring.Component):
-    """Pair every stored element of A in a step with the element of B that metadata selects. Combinational.
+    """Pair every stored element of A in a cycle with the element of B that metadata selects. Combinational.
 
     Each chunk of B has four units: of 16 bits for wide elements, of 8 bits for others. The metadata of the chunk
     selects the two units that are multiplied by the stored units of A. A unit is an element for 2:4, half a tf32 for

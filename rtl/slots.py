@@ -16,7 +16,7 @@ def kept_bits(config: CoreConfig, element: Element) -> int:
 
 
 class Slot:
-    """One product slot of a dot-product unit, which multiplies one element of A by one element of B per step.
+    """One product slot of a dot-product unit, which multiplies one element of A by one element of B per cycle.
 
     Bit 0 of the sum has the weight ``2**(E - F)``, where F belongs to the format of the step. The product of a slot
     enters the sum at bit `padding` for every format. A format with a smaller F has its significands at lower bits of
@@ -96,7 +96,7 @@ class Slot:
 
     @property
     def integer_shift(self) -> int:
-        """Number of bits by which an integer product is further left in this product slot than in product slot 0."""
+        """Number of bits by which an integer product is shifted left in this product slot, compared with slot 0."""
         return self.padding - Slot(self.config, 0).padding
 
     @property

@@ -1,4 +1,4 @@
-"""Layouts of operands and results of a dot-product unit, and of a row (a metadata decoder with a unit).
+"""Layouts of operands and results of a dot-product unit, and of a row (dot-product unit with metadata decoder).
 
 A unit and a row take one step per cycle.
 """

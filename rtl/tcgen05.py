@@ -157,7 +157,7 @@ class Tcgen05(wiring.Component):
         super().__init__(_ports(arrays))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the instruction slots, the operand fetch, the arrays of dot-product units and the commit logic."""
+        """Build two instruction buffers, the operand fetch, arrays of dot-product units and the commit logic."""
         m = Module()
         m.submodules.fetch = fetch = OperandFetch(A_PANELS_OF_ARRAY * self.arrays)
         m.submodules.tensor_operands = operands = TensorOperands(ROWS * self.arrays)

@@ -157,7 +157,7 @@ class TensorCores(wiring.Component):
         super().__init__(DescribedSignature(ports | shared_members()))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the instruction slots, the operand fetch and the four tensor cores."""
+        """Build the buffers of two instructions, the operand fetch and the four tensor cores."""
         m = Module()
         # Example: a sparse instruction with A in shared memory is accepted in cycle 0. Four cycles read a panel (eight
         # columns) of B into one of two buffers. The arrays need four cycles for a panel. The arrays take the panel in

@@ -54,7 +54,7 @@ class Unit(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the five stages and the pipeline registers between them."""
+        """Build the five stages of the dot-product unit and the pipeline registers between them."""
         m = Module()
         config, step, control = self.config, self.step, self.step.control
         # Datapath of a dot-product unit, with the cuts (positions of pipeline registers) in brackets. The registers of

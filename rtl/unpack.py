@@ -21,7 +21,7 @@ ACCUMULATOR_SIGNIFICAND_BITS = 24
 
 
 def traits_layout() -> DescribedLayout:
-    """Return the layout of an element format's traits (properties), which all product slots use for unpacking.
+    """Return the layout of an element format's traits (properties), which all multipliers use to unpack elements.
 
     A value is special (NaN or Inf) if its exponent bits and its top three fraction bits are ones, except for the bits
     in `ignore`.

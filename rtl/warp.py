@@ -145,7 +145,7 @@ class Warp(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build operand registers, the gathering of operands, the issue to the array, and the collection of results."""
+        """Build registers and the logic that gathers operands, feeds dot-product units and collects results."""
         m = Module()
         config = self.config
         m.submodules.core = core = Core(config, _TAG, self.unit_class)
@@ -229,7 +229,7 @@ class Warp(wiring.Component):
         column_block: Signal,
         outputs: _Outputs,
     ) -> None:
-        """Gather the operands for one step of a block of outputs from the registers of the instruction."""
+        """Gather the operands of a block of outputs for one cycle from the registers of the instruction."""
         config, (words, overflows) = self.config, outputs
         a_rows = [self._a_row(operands, row, step) for row in range(ROWS)]
         metadata = [self._metadata_row(operands, row, step) for row in range(ROWS)]

@@ -136,7 +136,7 @@ class Arbiter(wiring.Component):
 
 
 class Owners(wiring.Component):
-    """Record, in order, the warpgroup (of `count`) of each multiplication and of each panel (eight columns) of results.
+    """Record, in order, which of `count` warpgroups owns each multiplication and each panel (eight columns) of results.
 
     At most `in_flight` panels (eight columns each) are multiplied and not yet delivered.
     """

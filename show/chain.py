@@ -1,4 +1,4 @@
-"""Instructions that compute a wrong output of a given matrix: accumulator, products and result of each instruction."""
+"""How instructions along K compute one wrong output: accumulator, products and result of each instruction."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -51,7 +51,7 @@ class OutputChain:
 
     @property
     def shown(self) -> tuple[Link, ...]:
-        """Up to eight instructions to print. The last one gives the expected code, if any instruction does."""
+        """Up to eight instructions to print, up to the last one that gives the wanted code, if any one does."""
         last = max((number for number, link in enumerate(self.links) if link.wanted), default=len(self.links) - 1)
         return self.links[max(0, last + 1 - _SHOWN) : last + 1]
 

@@ -23,7 +23,7 @@ def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def packs_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return as text the conformance packs, the wrong models that no test case of a pack reveals, and totals."""
+    """Return a text about conformance packs (sets of test cases), wrong models that they do not reveal, and totals."""
     lines = []
     for row in rows:
         lines.append(
@@ -79,7 +79,7 @@ def _register(pack: Pack, row: int, column: int) -> dict[str, int]:
 
 
 def _verdict(pack: Pack, judgement: Judgement, place: Mapping[str, object] | None) -> str:
-    """Return the comparison of results with a conformance pack as text; `place` locates the first wrong output."""
+    """Return as text whether results agree with the test cases in `pack`; `place` locates the first wrong output."""
     title, outputs = f"{pack.file.name} on {pack.file.arch}", judgement.outputs
     if judgement.right:
         return f"all {outputs} outputs of {title} are right; the pack rules out {len(pack.told_apart)} neighbours"

@@ -66,7 +66,7 @@ def _shown(count: int) -> list[int | None]:
 
 
 def _draw_warp(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw a warp: registers, the buffer that gathers operands for the array of units, the array, and the results."""
+    """Draw a warp: registers, the operand buffer, the array of dot-product units, and the results."""
     config.require_warp()
     words = f"{config.rows} x {config.columns} units; {WARP_ROWS} x {WARP_COLUMNS} outputs take {config.warp_blocks} "
     words += "cycles per step of K"
@@ -92,7 +92,7 @@ def _draw_warp(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 def _draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw a warpgroup: its four tensor cores, the fetch of operands, and the instruction slots."""
+    """Draw a warpgroup: its four tensor cores, the fetch of operands, and the buffers of two instructions."""
     config.require_warp()
     top, pitch, height = 96.0, 84.0, 64.0
     bottom = top + WARPS * pitch

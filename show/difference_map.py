@@ -32,7 +32,7 @@ class DifferenceMap:
     differing: NDArray[np.bool_]  #: Whether each output differs from the correct product, shape (M, N)
 
     def _cells(self, most: tuple[int, int]) -> tuple[NDArray[np.intp], tuple[int, int]]:
-        """Return a level for each map cell (0: no output differs; 3: all differ), and the rows and columns per cell."""
+        """Return a level for each map cell (a block of outputs; 0: none differs, 3: all), and the size of a cell."""
         shape = self.differing.shape
         height, width = (
             next(1 << power for power in range(40) if -(-length // (1 << power)) <= count)

@@ -181,7 +181,7 @@ def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool 
 
 
 def _names(opcode: Opcode | None, entry: str) -> Iterator[str]:
-    """Yield the names of all instructions of a JSON entry: of ``tcgen05``, one for each N."""
+    """Yield the names of all instructions of a JSON entry. An entry of ``tcgen05`` has one instruction for each N."""
     for n in opcode.columns if opcode else (None,):
         yield entry if n is None else entry.replace("nNk", f"n{n}k")
 

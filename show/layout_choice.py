@@ -55,7 +55,7 @@ class Choice:
         return Placements(kept, found.unknown)
 
     def lines(self, place: OperandPlacement) -> Iterator[str]:
-        """Yield, for each lane and word, a line with the elements that the filter accepts, from the lowest bit up."""
+        """Yield a line for each lane and register or word: the elements that the filter accepts, lowest bit first."""
         for (lane, word), entries in sorted(by_word(place, self.of(place)).items()):
             where = f"{place.memory.word} {word}"
             if place.memory is not Memory.SHARED:

@@ -35,7 +35,7 @@ _COLOURS = ("#cfe2f3", "#fce5cd", "#d9ead3", "#ead1dc", "#fff2cc", "#d0e0e3", "#
 
 @dataclass(frozen=True)
 class _Cell:
-    """A rectangle in the grid: adjacent elements of one row in the same register or word."""
+    """A rectangle in the drawing of a matrix: adjacent elements of one row in the same register or word."""
 
     #: First and last matrix column of the rectangle.
     first: int
@@ -47,7 +47,7 @@ class _Cell:
 
 @dataclass(frozen=True)
 class _Panel:
-    """Grid of one operand, with k increasing from left to right."""
+    """Drawing of one operand as a grid, with k increasing from left to right."""
 
     heading: str  #: Title above the grid
     down: str  #: Name of the matrix index that increases downwards
@@ -153,7 +153,7 @@ def _cell(place: OperandPlacement, lane: int, word: int, low_bit: int, first: in
 
 
 def _windows(columns: int, i: Instruction, nibbles: bool) -> list[tuple[float, float, str]]:
-    """Return a header line with the range of k of each chunk."""
+    """Return a header line with the range of k that each metadata nibble describes."""
     assert i.granularity
     logical, width = i.granularity.logical, 1 if nibbles else i.granularity.stored
     return [

@@ -64,7 +64,7 @@ def _named(instructions: Iterable[Instruction]) -> str:
 
 
 def _selected(value: int, granularity: str) -> str:
-    """Return as text which element of B is multiplied by each stored element of A; ``c`` is the chunk index."""
+    """Return as text the row k of B that each stored element of A selects; ``c`` is the index of the nibble."""
     if granularity == "1:2":
         if value in WHOLE_ELEMENT_NIBBLES:
             return f"stored 0 <- k 2c+{value >> 3}"
@@ -95,7 +95,7 @@ def _multiplexers(value: int, rule: str, mux: str) -> str:
 
 
 def _producers(value: int) -> list[tuple[str, str]]:
-    """Return each chunk content for which software writes the nibble, and the names of the software."""
+    """Return the patterns of nonzero elements for which software writes the nibble, and the names of the software."""
     cases = []
     i0, i1 = indices(value)
     if i0 < i1:

@@ -7,7 +7,7 @@ __all__ = ["figures_table", "presets_table"]
 
 
 def presets_table() -> str:
-    """Return a table of datapath presets: units, bytes per step, alignment bits, multiplexers, latency and formats."""
+    """Return a table of datapath presets: array size, bytes of A per cycle, F, multiplexers, latency and formats."""
     lines = [f"{'preset':13}  {'units':>5}  {'step':>5}  {'F':>8}  mux   {'latency':>7}  formats"]
     for name, config in PRESETS.items():
         alignments = [config.alignment_bits]

@@ -27,7 +27,7 @@ def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) 
 
 
 class _StepDrawing(Stages):
-    """Drawing of one step of a trace, with one row per product and a last row for the accumulator."""
+    """Drawing of one rounded sum of a trace, with one row per product and a last row for the accumulator."""
 
     def __init__(self, title: str, trace: OutputTrace, number: int, theme: Theme) -> None:
         self.trace, self.step = trace, trace.steps[number]

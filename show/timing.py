@@ -146,7 +146,7 @@ def _cycles(number: float) -> str:
 
 
 def product_table(instructions: Sequence[Instruction], timings: Sequence[ProductTiming]) -> str:
-    """Return a table of the estimated cycles of a product with a sparse and the corresponding dense instruction."""
+    """Return a table of the estimated cycles of a matrix product, with a line for each of the given instructions."""
     width = max(len(str(i)) for i in instructions)
     lines = [f"{'instruction':{width}} {'cycles':>10} {'waves':>6} {'multiplying':>12} {'storing':>10}  bound by"]
     for i, cycles in zip(instructions, timings, strict=True):

@@ -70,7 +70,7 @@ class Stages(Diagram):
 
 
 class UnitDrawing(Stages):
-    """Drawing of a unit, which computes the dot product of a row of A and a column of B.
+    """Drawing of a dot-product unit, which computes the dot product of a row of A and a column of B.
 
     The drawing has one row for each kind of multiplier slot, one for the accumulator, and, if the unit has them, one
     for the groups of 4-bit products and one for the exponents.
@@ -179,7 +179,7 @@ class UnitDrawing(Stages):
         self.connect("align", "reduce", middle)
 
     def _draw_exponents(self, top: float) -> None:
-        """Draw the logic of the largest exponent, and the signals that bypass the sum."""
+        """Draw the logic that finds the largest exponent, and the signals that bypass the sum."""
         middle, right = top + _ROW / 2, _right_of("multiply")
         words = ["e_max", f"largest of {self.widths.float_slots} exponents,", "of C's and e_zero"]
         words += ["(block scales offset these)"] if "ue8m0" in self.config.scales else []

@@ -89,7 +89,7 @@ class Survey:
 
     @property
     def overhead(self) -> Amounts | None:
-        """Overhead of sparsity in a unit, in per cent of the dense unit: area, gates and, if measured, longest path.
+        """Overhead of sparsity in a dot-product unit, in per cent: area, gates and, if measured, longest path.
 
         Amounts that are zero in the dense unit are omitted.
         """
@@ -116,7 +116,7 @@ class Survey:
 
     @property
     def overhead_scatter(self) -> dict[str, tuple[float, float]]:
-        """Least and largest overhead of sparsity in a unit, in per cent, over all orders of the netlist's ports."""
+        """Least and largest overhead of sparsity in a dot-product unit, in per cent, over all orders of its ports."""
         pairs = zip(self.unit.orders, self.twin.orders, strict=True) if self.twin else ()
         overheads = [_per_cent(sparse.figures, dense.figures) for sparse, dense in pairs]
         return (
@@ -131,12 +131,12 @@ class Survey:
 
 
 def _per_cent(with_it: Mapping[str, float], without: Mapping[str, float]) -> Amounts:
-    """Return the increase of each amount over the amounts in `without`, in per cent. Amounts of zero are omitted."""
+    """Return by how many per cent each area or count exceeds that in `without`; zero values are left out."""
     return {name: 100 * (with_it[name] - amount) / amount for name, amount in without.items() if amount}
 
 
 def summed(parts: Iterable[Mapping[str, float]]) -> Amounts:
-    """Return the sum of several sets of amounts (area, gates or cells), by name of the amount."""
+    """Return, for each amount (such as area, gates or cells), the sum over several parts of the hardware."""
     first, *rest = parts
     return {name: sum((part[name] for part in rest), start=amount) for name, amount in first.items()}
 
@@ -217,7 +217,7 @@ class _Plan:
             self.requests |= {f"{name} with adders": (netlist, self._recipe) for name, netlist in netlists.items()}
 
     def add_array(self) -> None:
-        """Plan measurements of array and warp logic around units, and of a dense array if a dense unit is measured."""
+        """Plan measurements of the logic around dot-product units in an array, a warp and perhaps a dense array."""
         self.requests["core"] = (around_units(self._config, "core"), self._plain)
         if "twin" in self.requests:
             self.requests["core twin"] = (around_units(self._dense, "core"), self._plain)

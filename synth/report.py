@@ -208,7 +208,7 @@ def _beside_units(survey: Survey, total: Amounts) -> str:
 
 
 def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -> list[list[str]]:
-    """Return table rows for the parts of a unit or top module, each with its share of the total area or gates."""
+    """Return table rows for the parts of a dot-product unit or top module, each with its share of all area or gates."""
     first = recipe.amounts[0]
     rows = [[what, "count", *headers(recipe), f"% of {_HEADERS.get(first, first)}"]]
     for stage in (*parts, Stage("sum", 1, total, None)):
@@ -218,7 +218,7 @@ def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -
 
 
 def _formats(survey: Survey) -> list[list[str]]:
-    """Return the table rows with the cost of each element format, and with the amounts of a unit without the format."""
+    """Return table rows: what each element format adds to a dot-product unit, and the figures of a unit without it."""
     recipe = survey.recipe
     added = [_HEADERS.get(name, name) for name in recipe.amounts]
     rows = [["format", *(f"adds {word}" for word in added), *(f"{word} without" for word in headers(recipe))]]
@@ -230,7 +230,7 @@ def _formats(survey: Survey) -> list[list[str]]:
 
 
 def measured_as_dict(measurement: Measurement | None, recipe: Recipe) -> dict[str, Any] | None:
-    """Return a measurement for JSON: amounts by name, ``delay`` in ps or ``depth`` in gates, cells, and duration."""
+    """Return a measurement for JSON: area or gates, ``delay`` in ps or ``depth`` in gates, cells, and duration."""
     if measurement is None:
         return None
     longest = {recipe.longest: measurement.longest} if recipe.longest else {}

@@ -32,7 +32,7 @@ class Place:
 
     @property
     def words(self) -> dict[str, str]:
-        """Coordinates in the grid of configurations as text, by axis, such as formats or cuts."""
+        """The configuration's values on the axes of a sweep, as text by axis name, such as ``formats`` or ``mux``."""
         return {
             "formats": ",".join(self.formats),
             "alignment": f"F={self.alignment_bits}",
@@ -69,7 +69,7 @@ class Point:
 
 
 def point_at(place: Place) -> Point:
-    """Return the point at the given coordinates of a grid of configurations, without a measurement."""
+    """Return an unmeasured point of a sweep: the configuration at the given coordinates."""
     try:
         config = CoreConfig(
             name=str(place),
@@ -96,7 +96,7 @@ def sweep(
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Point]:
-    """Measure the dot-product unit of each configuration in `places`, which are points of a grid, in order.
+    """Measure the dot-product unit of each configuration; `places` are configurations' values on the axes of a sweep.
 
     Parameters
     ----------

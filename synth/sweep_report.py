@@ -14,7 +14,7 @@ __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
 
 
 def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
-    """Return a table with a line per configuration of a sweep. It has the least and largest products per cycle."""
+    """Return a table with a line per configuration of a sweep. One column is the range of products per cycle."""
     timed = recipe.longest == "delay"
     scatters = [f"scatter of {name}" for name in headers(recipe)] if recipe.orders > 1 else []
     rows = [["formats", "A", "mux", "cuts", "F", "step [B]", *headers(recipe), *scatters, "products/cycle"]]

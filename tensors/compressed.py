@@ -138,7 +138,7 @@ def _illegal(compressed: Compressed, block: slice, rule: str, strict: bool) -> N
 
 
 def broken(compressed: Compressed, rule: str, *, strict: bool = True) -> int:
-    """Count the chunks whose metadata nibble is undefined under a rule, a key of :data:`sptc.isa.metadata.RULES`.
+    """Count the metadata nibbles that are undefined under a rule, a key of :data:`sptc.isa.metadata.RULES`.
 
     If not `strict`, nibble 0x0 of a chunk that stores only zeros is not counted.
     """

@@ -29,7 +29,7 @@ _ORDERS = {
 
 
 def _sizes(rows: int, stored: int) -> dict[str, int]:
-    """Return the mixed-radix digits of row n and of stored column k, each with its radix.
+    """Return the names and radices of the mixed-radix digits into which row n and stored column k are split.
 
     n = 64 * block + 8 * group + 4 * half + row, and k = 16 * step + 8 * high + 2 * quad + low. Lane 4 * group + quad of
     a warp holds the element.
@@ -107,7 +107,7 @@ def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], ND
 
 
 def _scale_order(groups: int) -> NDArray[np.intp]:
-    """Return, for each of 64 memory positions, the row whose scale is stored there. A single group is not permuted."""
+    """Return the row whose scale is at each of 64 memory positions. With one scale group along K, rows are in order."""
     position = np.arange(_ROWS)
     return position if groups == 1 else position // 8 * 8 + position % 2 * 4 + position % 8 // 2
 

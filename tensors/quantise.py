@@ -82,7 +82,7 @@ def quantise(
     block: int | None = None,
     progress: Progress | None = None,
 ) -> Quantised:
-    """Quantise a matrix.
+    """Quantise a matrix: return codes of its elements in a number format, and the scales that the recipe determines.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Memory formats of stored values and metadata in software: one record per format, with pack and unpack functions."""
+"""Memory formats of stored values and metadata in software: one object per format, with pack and unpack functions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -44,7 +44,7 @@ class Recorded(ABC):
 
     @property
     def subject(self) -> Subject:
-        """Recorded instruction and, for ``tcgen05``, the opcode with which it was recorded; for names in messages."""
+        """Recorded instruction and, for ``tcgen05``, its recorded opcode; both form the name of the instruction."""
         return Subject(self.instruction, self.opcode)
 
     @property
@@ -73,12 +73,12 @@ class Recorded(ABC):
         """Result registers or tensor memory before the instruction, in the shape that :meth:`run` returns."""
 
     def take(self: _File, cases: NDArray[np.intp] | slice) -> _File:
-        """Return a copy of the recording with only the selected cases."""
+        """Return a copy of the recording with only the operands and results at the batch indices `cases`."""
         arrays = {name: getattr(self, name) for name in self.case_fields}
         return self.with_fields(**{name: array[cases] for name, array in arrays.items() if array is not None})
 
     def assuming(self: _File, target: str | None, metadata: str | None) -> _File:
-        """Return a copy of the recording with another target or metadata policy; None keeps the recorded one.
+        """Return a copy of the recording with another target or policy for undefined metadata. None changes nothing.
 
         Raise an `InstructionError` if the target is unknown or lacks the instruction.
         """
@@ -101,14 +101,14 @@ class Recorded(ABC):
 
     @abstractmethod
     def matrix(self, result: NDArray) -> NDArray:
-        """Return the codes of D from a result of :meth:`run`, shape (cases, m, n)."""
+        """Return the codes of D from a result of :meth:`run`, shape (batch, m, n)."""
 
     def writes(self, row: int, column: int) -> bool:
         """Return whether the instruction writes an element of D."""
         return True
 
     def beside(self, result: NDArray) -> NDArray[np.uint32]:
-        """Return the tensor memory in `result` with all bits of D set to zero, shape (cases, CTAs, lanes, columns)."""
+        """Return the tensor memory in `result` with all bits of D set to zero, shape (batch, CTAs, lanes, columns)."""
         return np.zeros((len(result), 0, 0, 0), np.uint32)
 
 

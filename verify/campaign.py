@@ -275,7 +275,7 @@ def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
 
 
 def prepare(record: Record, pool: Pool, here: bool) -> None:
-    """Prepare back ends for all datapaths before the workers start, and add empty coverage groups to the record.
+    """Prepare back ends for all datapaths before workers start, and add coverage groups without hits to the campaign.
 
     `here` states whether the workers run on this machine. Other workers compile a datapath when they first need it.
     """

@@ -132,7 +132,7 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
 
 
 def far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return random tiles: a group with large ue4m3 scales sums to zero or cancels C; all other scales are small.
+    """Return random tiles: 16 products with large ue4m3 scales add up to zero or cancel C; all other scales are small.
 
     The large scales are 2**8 each, so that with F = 35 the last bit kept is 2**-19. The last bit of all other scaled
     products is 2**-20, because each of their scales is a multiple of 2**-9. Alignment can therefore truncate this bit.

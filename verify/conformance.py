@@ -174,7 +174,7 @@ class _Choice:
 
 
 def _described(file: Replayable, seed: int, candidates: int) -> Pack:
-    """Return the conformance pack of the test cases in `file`, and compare D of the file with results of wrong models.
+    """Return the test cases in `file` as a conformance pack, with a comparison of D with the results of wrong models.
 
     Raise an `Error` if the file cannot be computed; if its D is not the result of the right model; or if it uses a
     placement or negation that packs do not have.

@@ -53,11 +53,11 @@ class DotProducts(Recorded):
         return self.operands.c
 
     def take(self, cases: NDArray[np.intp] | slice) -> "DotProducts":
-        """Return a set with only the selected dot products."""
+        """Return the dot products at the indices `cases` as a separate object."""
         return replace(self, d=self.d[cases], operands=self.operands.take(cases))
 
     def run(self, backend: str | Backend = "golden") -> NDArray:
-        """Compute the results of all dot products on a back end, shape (cases, 1, 1)."""
+        """Compute the results of all dot products on a back end, shape (number of dot products, 1, 1)."""
         i, operands = self.instruction, self.operands
         require_architecture(i, self.arch)
         a = np.pad(operands.a, ((0, 0), (0, 0), (0, i.stored_k - operands.a.shape[2])))

@@ -1,4 +1,4 @@
-"""Search for the first step at which another design may differ from the golden model, given the design's end result."""
+"""Find the first rounded sum in which a design with a given end result may differ from the golden model."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ _Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, changed: Numerics | None = None) -> int:
-    """Return the index of the first step at which a different partial result could lead to the final code `d`.
+    """Return the index of the first step (rounded sum) whose result may be wrong in a design that ends with code `d`.
 
     `golden` is the trace of the golden model, which has another result, and `operands` are one row and one column.
     `changed` are the numerics of the trace if they are not those of its architecture.
@@ -66,7 +66,7 @@ def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters:
 
 
 def _reaches(tail: _Tail, d: int, bits: int) -> bool:
-    """Return whether there is an accumulator code from which `tail`, the last steps (cycles), computes `d`."""
+    """Return whether the last steps of an instruction (`tail`) compute `d` from some accumulator code."""
     sign = 1 << bits - 1
     infinity = 0x7F800000 if bits == 32 else 0x7C00
 

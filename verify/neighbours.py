@@ -131,7 +131,7 @@ _SWAPPED = np.array([nibble(*reversed(indices(value))) for value in range(16)], 
 
 
 def _metadata_neighbours(right: Model) -> Iterator[Model]:
-    """Yield models that select wrong elements of B: wrong multiplexers, chunk or selector, or swapped indices."""
+    """Yield models that select wrong elements of B: wrong multiplexers, misplaced nibbles, or swapped indices."""
     i = right.instruction
     if not i.sparse:
         return
@@ -190,7 +190,7 @@ def _widened(fmt: Format) -> _Exponents:
 
 
 def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
-    """Return the exponent bounds of products, or of scaled groups of products."""
+    """Return the bounds of the exponents of products, or of scaled sums of 16 products."""
     emulated = numerics.method is Method.EMULATED
     a, b = (_widened(fmt) if emulated else _number_exponents(fmt) for fmt in (instruction.a, instruction.b))
     least, largest, last = a.least + b.least, a.largest + b.largest, a.last + b.last
@@ -212,7 +212,7 @@ def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
 
 
 def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return why alignment truncates no bit with either number of alignment bits (F); empty if a bit may be lost."""
+    """Return as text why neither of two numbers of alignment bits (F) truncates a bit; empty if a bit may be lost."""
     kinds = (_term_exponents(instruction, one), _number_exponents(instruction.c))
     grid = max(bounds.largest for bounds in kinds) - min(one.alignment_bits, other.alignment_bits)
     last = min(bounds.last for bounds in kinds)

@@ -1,4 +1,4 @@
-"""Conversion of matrices to register files of any instruction and back, to write and read conformance packs."""
+"""Conversion of matrices to register files (``.npz``) of any instruction and back, for packs of test cases."""
 
 import re
 from collections.abc import Iterator
@@ -135,7 +135,7 @@ def _of_tensor_memory(file: TensorMemoryFile) -> Given:
 
 
 def _elsewhere(where: Arrangement) -> TensorMap:
-    """Return the tensor memory lanes and bits that hold the metadata of the next sparsity selector."""
+    """Return where in tensor memory the metadata of the next sparsity selector is (after the last: selector 0)."""
     i = where.instruction
     following = (where.sparsity_selector + 1) % i.sparsity_selectors
     return metadata_map(layout_for(where.opcode, i.m), i, following, where.addresses["e"])

@@ -71,7 +71,7 @@ def subjects_of(name: str) -> Iterator[Subject]:
 
 
 def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
-    """Return one entry for each sparsity selector of each instruction of a target, or of the given instructions.
+    """Return one entry to record for each sparsity selector of each instruction of a target, or of `instructions`.
 
     Raise an `InstructionError` if the target does not have an instruction, or is a family target, whose code runs on
     several chips.
@@ -89,7 +89,7 @@ def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
 
 
 def script(name: str, seed: int, rows: Sequence[Row], packs: Iterable[Pack]) -> str:
-    """Return the text of a Python script that runs the conformance packs of `rows` on a GPU of the target `name`."""
+    """Return a Python script as text, which runs the test cases of instructions (`rows`) on a GPU of target `name`."""
     manifest: dict[str, Any] = {"target": name, "sptc": __version__, "seed": seed, "kernels": [], "rows": []}
     major, minor = divmod(int(target(name).strip("sm_a")), 10)
     manifest["capabilities"] = [f"{major}.{minor}"]
@@ -264,7 +264,7 @@ def _judged(path: Path, row: Row, entry: dict[str, Any], pack: Pack, name: str) 
 
 
 def rules_decided(judged: Sequence[RowJudgement]) -> dict[str, dict[str, int]]:
-    """Return, for each unconfirmed rule of the numerics, how many judged rows (instructions) support or contradict it.
+    """Return, for each unconfirmed rule of the numerics, how many recorded instructions support or contradict it.
 
     The evidence is the number of rows that agree with the modelled rule, with the alternative rule, and with neither.
     """

@@ -144,7 +144,7 @@ class RegisterFile(Replayable):
         )
 
     def _run_wgmma(self, backend: str | Backend) -> Registers:
-        """Compute D of ``wgmma``; one call computes all cases with equal descriptors."""
+        """Compute D of ``wgmma``; operands with equal descriptors are computed in one call."""
         assert self.b_descriptor is not None
         pairs = np.stack([self.b_descriptor if x is None else x for x in (self.a_descriptor, self.b_descriptor)], 1)
         distinct, indices = np.unique(pairs, axis=0, return_inverse=True)

@@ -145,7 +145,7 @@ def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tup
 
 
 def flags_and_rules(products: Sequence[Product], cases: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return flags of undefined metadata by case, row and chunk: raised flags, and flags that the rule requires.
+    """Return two arrays of flags of undefined metadata nibbles: flags that were raised, and flags that rules require.
 
     The last axis holds the chunks of all steps of a product; it has length 0 if the back end raises no flags. Each case
     of the register file may consist of several tiles.

@@ -112,7 +112,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardResult:
-    """Result of the comparison of one shard of a campaign."""
+    """Result of the comparison of back ends with the golden model on one shard (group of tiles) of a campaign."""
 
     shard: Shard
     #: Number of outputs and flags that differ from the golden model, for the first back end with a difference.
@@ -307,7 +307,7 @@ def empty_coverage(preset: str) -> Coverage:
 
 
 def run_shard(shard: Shard, sample: bool) -> ShardResult:
-    """Compute a part of a campaign with RTL and golden model, compare the results, and sample coverage on request.
+    """Compute a shard (group of tiles) with RTL and golden model, compare results, and sample coverage on request.
 
     If coverage is sampled, the hardware also runs directed steps that occur in no instruction. A wrong result of such a
     step hits a bin that is declared unreachable.

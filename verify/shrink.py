@@ -49,7 +49,7 @@ class Atoms:
         return Atoms(self.name, self.words[which], self.masks[which], self.values[which])
 
     def cleared(self, file: RegisterFile) -> RegisterFile:
-        """Return a copy of `file` in which these operand parts have their cleared value, such as zero, in all tiles."""
+        """Return a copy of `file` in which this object's operand parts are cleared (set to zero, for example)."""
         array = getattr(file, self.name).copy()
         keep, put = np.zeros((2, array[0].size), np.uint32)
         np.bitwise_or.at(keep, self.words, self.masks)
@@ -111,7 +111,7 @@ def _parts(file: RegisterFile, row: int, column: int) -> Iterator[_Part]:
 
 
 def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the word index and the lowest bit of every element of a matrix."""
+    """Return the index of the 32-bit word that holds each matrix element, and the element's lowest bit in this word."""
     bit = fragment.positions * fragment.element_bits
     return bit // _WORD_BITS, bit % _WORD_BITS
 
@@ -148,7 +148,7 @@ def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterF
 
 
 def reproduce(shard: Shard) -> Reproducer | None:
-    """Compute a shard's tiles again, and reduce the first mismatch to few operands; None if there is no mismatch."""
+    """Compute a shard (group of tiles) again, and reduce the first mismatch to few operands; None if all agree."""
     file, backends = draw(shard), shard.backends
     mismatch = _mismatch(file, backends)
     if mismatch is None:

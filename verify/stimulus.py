@@ -90,7 +90,7 @@ def random_register_file(
     any_nibble: bool = False,
     spread: bool = False,
 ) -> RegisterFile:
-    """Return random tiles of an ``mma`` or ``wgmma`` as a register file (``.npz``), with metadata policy ``silicon``.
+    """Return random tiles of an ``mma`` or ``wgmma`` as a register file (``.npz``) that permits every metadata nibble.
 
     Parameters are those of :func:`~sptc.sim.benches.random_operands.random_operands`; `spread` is that of
     :func:`~sptc.operands.images.random_image`, which places the operands of ``wgmma``.
@@ -114,7 +114,7 @@ def matrices_file(
     *,
     sparsity_selector: int = 0,
 ) -> RegisterFile:
-    """Return the matrices of an ``mma`` or ``wgmma`` as a register file (``.npz``), with metadata policy ``silicon``.
+    """Return the matrices of an ``mma`` or ``wgmma`` as a register file (``.npz``) that permits every metadata nibble.
 
     `rng` draws the unused bits of metadata and scale registers, byte and thread ids, and for ``wgmma`` the location of
     A, the placement in shared memory, imm-scale and scale-d.

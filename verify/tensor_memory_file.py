@@ -123,7 +123,7 @@ class TensorMemoryFile(Replayable):
         return not self.disable_output_lane[lane // 32] >> lane % 32 & 1
 
     def beside(self, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Return tensor memory with all bits of D set to zero, shape (cases, CTAs, 128, 512)."""
+        """Return tensor memory with all bits of D set to zero, shape (batch, CTAs, 128, 512)."""
         place = self._place_of_d
         mask = np.full((LANES, COLUMNS), 0xFFFFFFFF, np.uint32)
         mask[place.lanes, place.columns] ^= np.uint32((1 << place.element_bits) - 1)

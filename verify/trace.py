@@ -144,7 +144,7 @@ def special_term(elements: tuple[int, ...]) -> Term:
 
 
 def selected_halves(low: int | None, high: int | None) -> str:
-    """Return as text the row of B that two selected 16-bit halves form, or both halves if they form no row."""
+    """Return as text the row of B if both 16-bit halves of one element are selected, else the two selected halves."""
     if low is not None and high == low + 1 and low % 2 == 0:
         return str(low // 2)
     return " and ".join("none" if half is None else f"half {half}" for half in (low, high))
@@ -218,7 +218,7 @@ def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None,
 
 
 def trace_as_html(title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None) -> str:
-    """Return a trace as HTML: a table for each step of the golden model, with hardware values that differ."""
+    """Return a trace as HTML: a table for each rounded sum of the golden model, with differing hardware values."""
     verdicts = "<br>".join(escape(line) for line in (_verdict(golden, hardware), *file_verdict(golden, file)))
     parts = [f"<p><b>{escape(title)}</b><br>{verdicts}</p>"]
     for heading, (header, *rows), ending in _tables(golden, hardware, file):

@@ -122,7 +122,7 @@ def _float_step(
 
 
 def _terms(products: tuple[Product, ...], parameters: Numerics, trace: Trace, place: tuple[int, int]) -> Iterator[Term]:
-    """Yield the terms of a step with their alignment: products or groups of products, then the accumulator."""
+    """Yield the aligned terms of one sum: products or groups of 16 products, then the accumulator."""
     size = BLOCK_GROUP if parameters.method is Method.GROUPED else 1
     names = [
         tuple(product.element for product in products[first : first + size]) for first in range(0, len(products), size)

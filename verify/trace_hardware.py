@@ -68,7 +68,7 @@ def hardware_traces(
 
 
 def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices, in instruction `i`, of the stored elements of A and rows of B that its part `part` gets."""
+    """Return the indices of stored elements of A and rows of B that instruction `part`, a part of `i`, multiplies."""
     elements, rows = np.arange(i.stored_k), np.arange(i.k)
     if part is i:
         return elements, rows
@@ -78,7 +78,7 @@ def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.int
 
 
 def _merged(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: bool) -> Step:
-    """Merge the steps of an integer instruction into one, because the order of an exact sum is irrelevant."""
+    """Merge the partial sums of an integer instruction into one, because the order of an exact sum is irrelevant."""
     total = steps[-1].total
     assert total is not None
     products = sorted((product for step in steps for product in step.products), key=lambda product: product.element)
@@ -118,7 +118,7 @@ class _View:
             self._e_max = signals.signed(*place) - self._offset  # largest exponent without the datapath's bias
 
     def step(self) -> Step:
-        """Return the trace record of this step of the hardware."""
+        """Return the trace of this cycle of the hardware, as a record."""
         rounding = self.signals.word("unit.multiply", "control.result")
         total = self.signals.signed("unit.reduce.adder", "total")
         elements = list(self.elements)  # order of the products in the trace
@@ -157,7 +157,7 @@ class _View:
         return int(self.elements[self.first + slot])
 
     def _source(self, byte: int) -> int | None:
-        """Return the index, in the step, of the byte of B selected for a stored byte of A; None if none is selected."""
+        """Return the index of the byte of B selected for a stored byte of A in this cycle; None if none is selected."""
         place = selected_byte(self.config, byte, wide=self.part.wide)
         size = 2 if self.config.always_wide or self.config.interleaved else 1
         parts = 2 if self.config.interleaved else 1

@@ -1,4 +1,4 @@
-"""Test vectors at each level: registers and memory, the streams of a warp, or the ports of a row or unit."""
+"""Test vectors for registers and memory, streams of a warp, or ports of a dot-product unit with or without decoder."""
 
 import math
 from collections.abc import Callable
@@ -104,7 +104,7 @@ _TENSOR_MEMORY_WORDS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class VectorRequest:
-    """A request for test vectors. Its construction raises an `Error` if the vectors cannot be made."""
+    """A request for test vectors. The constructor raises an `Error` if such test vectors cannot be made."""
 
     instruction: str  #: PTX name of the instruction; for ``tcgen05``, opcode and then shape and types in parentheses
     arch: str  #: Architecture that executes the instruction
@@ -172,12 +172,12 @@ class VectorRequest:
         return -(-self.tiles // self._block_tiles)
 
     def sample(self) -> tuple[Given, np.random.Generator]:
-        """Return one random tile, and a random number generator for properties of all tiles, such as descriptors."""
+        """Return a random tile, and a random number generator for values that all tiles share, such as descriptors."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         return self._draw(1, 0, rng), rng
 
     def block(self, number: int) -> tuple[Given, np.random.Generator]:
-        """Return random tiles that are computed together, and the random generator of all bits outside the operands."""
+        """Return random tiles that are computed together, and a random generator for the bits outside of operands."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
         first = number * self._block_tiles
         return self._draw(min(self._block_tiles, self.tiles - first), first, rng), rng
@@ -222,7 +222,7 @@ def file_vectors(file: File, backend: str) -> Vectors:
 
 
 def _vectors_of(sample: File, tiles: int, file: Callable[[int], File], blocks: int) -> Vectors:
-    """Return test vectors of all files ``file(block)``, which have the axes and immediates of the file `sample`."""
+    """Return test vectors of all files that `file` returns for block numbers, with axes and immediates of `sample`."""
 
     def block(number: int) -> Arrays:
         return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}

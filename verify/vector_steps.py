@@ -179,7 +179,7 @@ def _decoded(config: CoreConfig, instruction: Instruction, steps: NDArray[np.uin
 def warp_vectors(
     config: CoreConfig, parameters: Numerics, file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator
 ) -> _Vectors:
-    """Return the payloads of the operand stream and the result stream of module `warp`, each of shape (tiles, words).
+    """Return the words of the operand stream and the result stream of module `warp`, each of shape (tiles, words).
 
     `parameters` is the result of :func:`datapath_numerics`; `matrices` are in the registers of `file`. `rng` draws
     registers and fields that the instruction does not read.
@@ -274,7 +274,7 @@ def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count
 
 
 def _pass_on(steps: NDArray[np.uint32], operation: Operation, rng: np.random.Generator) -> None:
-    """Set about half of the integer accumulators in `steps` (unit inputs) to values slightly outside the s32 range."""
+    """Set about half of the integer accumulators in `steps` (input words) to values slightly outside the s32 range."""
     words = step_words(operation.config)
     size = len(steps)
     beyond = rng.integers(0, 1 << int(rng.integers(1, 17)), size)

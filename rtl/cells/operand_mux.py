@@ -1,4 +1,4 @@
-"""Multiplexer that selects one of the four units (of 8 or 16 bits) in a chunk of B."""
+"""Multiplexer that selects one of four neighbouring 8-bit or 16-bit parts of a column of B."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
@@ -12,7 +12,7 @@ __all__ = ["OperandMux"]
 
 
 class OperandMux(wiring.Component):
-    """Select one of four units (8 or 16 bits) in a chunk of B, or in two bytewise interleaved chunks. Combinational.
+    """Select one of four neighbouring 8-bit or 16-bit units of B. Bytes may be selected separately. Combinational.
 
     ``output = OR of units[i] where select[i]``, for each part: the selected unit, or zero if none is selected.
 

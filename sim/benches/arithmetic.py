@@ -266,7 +266,7 @@ def _terms(bits: Sequence[int], rng: np.random.Generator, vectors: int) -> list[
 
 
 def _ones(rng: np.random.Generator, count: int, vectors: int) -> NDArray[np.int64]:
-    """Draw an increment (+1 of a two's complement) per term; some vectors have all increments set, and some none."""
+    """Draw an increment (+1 of a two's complement) per term; some test vectors have all increments set, some none."""
     return (rng.random((vectors, count)) < rng.choice([0.0, 0.5, 1.0], (vectors, 1))).astype(np.int64)
 
 

@@ -51,7 +51,7 @@ _NEARLY_SPECIAL = 0.2
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Block of accumulation steps of one instruction: one step for each pair of a row of A and a column of B."""
+    """Dot products of one instruction in a bench: one for each pair of a row of A and a column of B."""
 
     name: str  #: Name in error messages: the instruction and the distribution of its operands
     #: Input words of each step, as :meth:`~sptc.sim.engine.steps.Steps.whole` packs them; shape (rows, columns, words).
@@ -268,7 +268,7 @@ def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Gener
 def undefined_chunks(
     config: CoreConfig, instruction: Instruction, metadata: NDArray[np.uint32], rule: int, ordered: bool
 ) -> NDArray[np.uint64]:
-    """Return which metadata nibbles of each step are undefined: bit c for the nibble of chunk c along K.
+    """Return a mask of the undefined metadata nibbles in each step (cycle). Bit c belongs to nibble number c along K.
 
     The metadata words have the shape (..., words). With `ordered`, the nibbles are in the order of a row's input port.
     A code without a rule makes every nibble undefined. Nibbles that a step does not use have flags, too.

@@ -21,7 +21,7 @@ _SPECIALS = {Specials.NONE: 0, Specials.IEEE: 1, Specials.NAN: 2}
 
 
 def single_steps(config: CoreConfig, arch: str) -> list[Instruction]:
-    """Return one single-step instruction without block scales for each supported pair of control word and K."""
+    """Return one instruction of one cycle, without block scales, for each supported pair of control word and K."""
     by_use: dict[tuple[int, int], Instruction] = {}
     for i in every_instruction():
         is_one_step = i.stored_k * i.container_bits == 8 * config.step_bytes and not i.scale_format

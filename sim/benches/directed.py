@@ -33,7 +33,7 @@ _FIRST_UNITS = nibble(0, 1)
 
 @dataclass(frozen=True, kw_only=True)
 class DotProduct:
-    """Operands of one dot product from ``directed.json``, which a dot-product unit computes in one step."""
+    """Operands of one dot product from ``directed.json``, which a dot-product unit computes in one cycle."""
 
     formats: tuple[str, str, str]  #: Names of the number formats of A, B and D; C has the format of D
     container_bits: int  #: Number of bits of the container in which an element of A or B is stored

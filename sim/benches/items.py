@@ -107,7 +107,7 @@ def warp_instructions(config: CoreConfig, arch: str) -> list[Instruction]:
 
 
 def warp_items(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:
-    """Yield random test items for a warp in rounds; each round includes every supported ``mma`` instruction once.
+    """Yield random test inputs for a warp in rounds; each round includes every supported ``mma`` instruction once.
 
     Registers that an instruction does not read are random; metadata has all sixteen nibbles.
     """
@@ -160,7 +160,7 @@ def _warp_fields(
 
 
 def undefined_bits(instruction: Instruction, nibbles: NDArray[np.uint8] | None) -> int:
-    """Return one integer with the undefined-nibble flags of `nibbles`, shape (rows, chunks): bit 16 * row + chunk."""
+    """Return one integer with the flags of undefined `nibbles`, shape (rows, nibbles per row): bit 16 * row + index."""
     if instruction.rule is None or nibbles is None:
         return 0
     undefined = ~np.isin(nibbles, sorted(instruction.rule.legal))

@@ -42,7 +42,7 @@ class Settings:
 
     @cached_property
     def config(self) -> CoreConfig:
-        """Datapath configuration of the preset, with the bench's numbers of rows and columns of dot-product units."""
+        """Configuration of the preset datapath, with an array of dot-product units of the size that the bench uses."""
         rows, columns = self.array
         return replace(PRESETS[self.preset], rows=rows, columns=columns)
 
@@ -71,5 +71,5 @@ class Settings:
 
     @classmethod
     def of_environment(cls) -> "Settings":
-        """Return the settings of the bench from the environment variable that the bench runner set."""
+        """Return the settings of a testbench from the environment variable that the bench runner set."""
         return cls(**json.loads(os.environ[_VARIABLE]))

@@ -1,4 +1,4 @@
-"""cocotb tests of a core (array of units) and a warp: one bit-exact result per input, in order, with random stalls."""
+"""cocotb tests of an array of dot-product units and a warp: one bit-exact result per input, in order, with stalls."""
 
 import cocotb
 import numpy as np

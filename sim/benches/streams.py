@@ -41,7 +41,7 @@ def rare_meetings(
 
 
 class StreamDriver:
-    """Driver of a top module: offers test items in order at stream ``i`` and accepts results at stream ``o``.
+    """Driver of a top module: offers test inputs in order at stream ``i`` and accepts results at stream ``o``.
 
     The pattern has three flags for each cycle: whether to offer an item, to accept a result, and to reset. After each
     cycle, `react` is called with the handshakes of the cycle. If `react` returns flags, they replace the flags of the

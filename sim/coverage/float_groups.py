@@ -49,7 +49,7 @@ _TINY_SUM = Need(
 
 
 def _bin(values: Function, guard: Function, label: str, case: Function, *needs: Need) -> Bin:
-    """Return a bin that is hit in each step in which its condition `case` and the common condition `guard` hold."""
+    """Return a bin that counts the cycles in which its condition `case` and the common condition `guard` hold."""
     return Bin(label, lambda s: case(values(s)) & guard(s), needs)
 
 
@@ -265,7 +265,7 @@ _E_MAX_SOURCES = (
 
 
 def _largest_exponent(operations: Operations) -> Covergroup:
-    """Return the covergroup of the largest exponent e_max. Axes: alignment mode with result format, source of e_max."""
+    """Return the covergroup of the largest exponent e_max. Axes: alignment mode with result format; what sets e_max."""
     by_mode = split(operations, lambda o: f"{o.mode} to {o.result}")
     modes = tuple(by_mode)
     return Covergroup(

@@ -52,7 +52,7 @@ class Group:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Configuration and name of the covergroup; merging adds the hits of covergroups that have the same key."""
+        """Key of the covergroup: configuration and name. Merging adds the hits of covergroups with equal keys."""
         return self.configuration, self.name
 
     @property

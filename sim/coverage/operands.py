@@ -67,17 +67,17 @@ class Operation:
 
     @property
     def terms(self) -> int:
-        """Number of aligned terms in a step besides the accumulator; a term is a product or a group of products."""
+        """Number of terms that are aligned in one cycle, besides the accumulator: products or groups of 16 products."""
         return self.slots // BLOCK_GROUP if self.grouped else self.slots
 
     @property
     def scaling(self) -> tuple[str, bool]:
-        """Name of the block scale format, and whether each group of products has its own scales."""
+        """Name of the block scale format, and whether each group of 16 products has its own scales."""
         return self.scale, self.grouped
 
     @property
     def scale_groups(self) -> int:
-        """Number of block scales of each operand in a step: one per group of products, or one for the whole step."""
+        """Number of block scales of each operand in a cycle: one per group of 16 products, or one for all products."""
         return self.terms if self.grouped else 1
 
     @property
@@ -120,7 +120,7 @@ class Operation:
 
     @cached_property
     def exponents(self) -> range:
-        """Range of exponents of nonzero terms; the exponent of a product group is the sum of its scales' exponents."""
+        """Range of exponents of nonzero terms; the exponent of 16 products is the sum of their scales' exponents."""
         formats = [*([] if self.grouped else [self.a.format, self.b.format]), *self.scale_formats]
         return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
 
@@ -131,7 +131,7 @@ class Operation:
 
     @property
     def headroom(self) -> int:
-        """Exponent of the largest term's leading bit minus the term's exponent: 1 for products, more for groups."""
+        """Exponent of the largest term's leading bit minus the term's exponent: 1 for products, more for sums of 16."""
         if not self.grouped:
             return 1
         scale = 2 - 2.0 ** -self.scale_formats[0].fraction_bits
@@ -225,7 +225,7 @@ class Control:
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """Operands of steps with the same control word, as bit patterns; the first axis of each array is the step."""
+    """Operands of a dot-product unit in cycles with equal control word; the first axis of each array is the cycle."""
 
     a: NDArray  # element of A at each multiplier, after any swap of neighbouring elements
     b: NDArray
@@ -256,7 +256,7 @@ def routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], ND
 
 
 class StepReader:
-    """Decoder of the input words of steps, written from the rules of the instruction set, not from the RTL."""
+    """Decoder of a dot-product unit's input words, written from the rules of the instruction set, not from the RTL."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -268,7 +268,7 @@ class StepReader:
         }
 
     def control_words(self, steps: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Return the control word of every step; the overflow bit in the same 32-bit word is masked out."""
+        """Return the control word of every cycle, without the overflow bit in the same 32-bit word."""
         return steps[:, self._words.control.start] & np.uint32((1 << self._words.overflow_bit) - 1)
 
     def control(self, word: int) -> Control:
@@ -288,7 +288,7 @@ class StepReader:
         return inputs[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]
 
     def operands(self, steps: NDArray[np.uint32], control: Control) -> Operands:
-        """Decode the operands of steps that have the same control word."""
+        """Decode the operands of cycles that have the same control word."""
         bits = self.config.elements[control.a].container_bits
         size, wide = self.config.step_bytes, is_wide(bits)
         unit = np.dtype("<u2" if wide else "u1")
@@ -322,7 +322,7 @@ class StepReader:
         )
 
     def _column(self, steps: NDArray[np.uint32], *, wide: bool, sparse: bool) -> NDArray[np.uint8]:
-        """Return each step's bytes of B in the order of the column of B; in dense steps, the second half is zero."""
+        """Return the bytes of B of each cycle in the order of the column of B; for dense A, the second half is zero."""
         inputs = self._bytes(steps, self._words.b)
         if not self.config.sparse:
             return inputs

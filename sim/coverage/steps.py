@@ -53,7 +53,7 @@ class StepCoverage:
         self.coverage = self._sampler.coverage
 
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
-        """Count steps in the covergroups; input words are those of :meth:`~sptc.sim.engine.steps.Steps.whole`.
+        """Count each cycle in the covergroups; the input words are those of :meth:`~sptc.sim.engine.steps.Steps.whole`.
 
         Raise an `AssertionError` if the flags of undefined nibbles of a step contradict its metadata rule.
         """
@@ -121,7 +121,7 @@ def _operation_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
 
 
 def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> Iterator[Covergroup]:
-    """Yield the covergroups of operand selection in sparse steps, for each metadata rule of the PTX ISA.
+    """Yield the covergroups of operand selection in sparse instructions, for each metadata rule of the PTX ISA.
 
     ``selection``, one covergroup per element width. Axes: pair of formats, metadata nibble, slot of a stored element in
     the step. A slot counts where the selection of another unit of B could change the product. The name of a pair
@@ -267,7 +267,7 @@ _SCALED_GROUP_BINS = (
 
 
 def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
-    """Return the mask of groups of 16 products whose sum is zero, but which alone have the step's largest exponent."""
+    """Return the mask of groups of 16 products whose sum is zero, but which alone set the largest exponent."""
     others = (s.trace.aligned != 0).any(axis=0) | s.trace.c_participates
     alone = s.sets_e_max.sum(axis=0) + s.c_sets_e_max == 1
     return s.sets_e_max & (s.trace.aligned == 0) & alone & others

@@ -1,4 +1,4 @@
-"""Values that covergroups sample from each step, computed from the operands with the golden model's arithmetic."""
+"""Values that covergroups sample in each cycle, computed from the operands with the golden model's arithmetic."""
 
 from functools import cached_property
 
@@ -53,7 +53,7 @@ class OperationValues(StepValues):
 
 
 class IntegerValues(OperationValues):
-    """Sampled values of integer steps: masks `a_min` to `b_max` of shape (count, products), others of shape (count,).
+    """Sampled values of cycles with integer operands. `a_min` to `b_max`: shape (cycles, products). Others: (cycles,).
 
     `agrees` is the mask of steps in which the hardware's result and overflow bit are as expected.
     """
@@ -174,7 +174,7 @@ class FloatValues(OperationValues):
 
     @property
     def all_negative(self) -> Mask:
-        """For each step, whether the sign bits of all products and of the accumulator are set."""
+        """For each cycle, whether the sign bits of all products and of the accumulator are set."""
         a_sign, b_sign = (codes >> (element.low_bit + element.format.bits - 1) & 1 for codes, element in self.coded)
         return (a_sign != b_sign).all(axis=1) & np.signbit(self.c)
 
@@ -193,7 +193,7 @@ class FloatValues(OperationValues):
 
 
 class Specials:
-    """Causes of a NaN or Inf result, one flag per step each: NaN or Inf in an operand, Inf - Inf, and Inf times zero.
+    """Causes of a NaN or Inf result, each with a flag per cycle: NaN or Inf in an operand, Inf - Inf, Inf times zero.
 
     `plus` and `minus` are Inf and -Inf of a product. `alone` is the mask of steps with exactly one cause of NaN, block
     scales included, and `no_nan` the mask of steps without a cause of NaN.

@@ -168,7 +168,7 @@ class CompiledTop(Generic[_Model]):
             compile_library(text, self.top, self._sources, library, optimisation=_STAND_IN_OPTIMISATION)
 
     def _model(self, steps: Mapping[int, int]) -> _Model:
-        """Return the model with the fastest unit library for a run; `steps` maps control words to numbers of steps."""
+        """Return the model with the fastest library for a run; `steps` has the number of cycles per control word."""
         path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
         if path not in self._models:
             self._models[path] = self._create(self._library, path)

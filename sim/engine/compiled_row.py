@@ -99,7 +99,7 @@ class CompiledRow:
         assert self._bit + width <= 32, "the control word must lie within one 32-bit word of a step"
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step for each output of a batch, in order; return the result words, shape (batch, m, n)."""
+        """Compute one sum of products for each output of a batch, in order; return results, shape (batch, m, n)."""
         return self._model_for(steps).run(steps, previous)
 
     def _model_for(self, steps: Steps) -> RowModel:

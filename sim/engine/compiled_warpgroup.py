@@ -192,7 +192,7 @@ def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.ui
 
 
 def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInstruction]]) -> Counter[int]:
-    """Return the number of steps that the dot-product units execute, for each control word."""
+    """Return, for each control word, the number of steps (cycles of one unit) that all dot-product units execute."""
     steps: Counter[int] = Counter()
     for command in commands:
         if command.n:
@@ -211,7 +211,7 @@ def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:
 
 
 def _completion(entry: CCommand | CInstruction, words: NDArray[np.uint32], registers: int) -> Completion:
-    """Return the cycles and words of the results of an instruction; `words` has shape (panels, warps, panel words)."""
+    """Return cycle numbers and results of an instruction. `words` has the shape (panels, warps, words per panel)."""
     panels, warps = words.shape[:2]
     d, flags = warp_results(words, registers)
     d = d.transpose(1, 2, 0, 3).reshape(warps * LANES, panels * registers)

@@ -31,7 +31,7 @@ class Model(Protocol):
     """Model of a dot-product unit with metadata decoder; the model computes batches of steps (dot products)."""
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step for each output of a batch; parameters and result are those of :meth:`Engine.compute`."""
+        """Compute one sum of products per output of a batch; parameters and result as for :meth:`Engine.compute`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +63,11 @@ class Engine:
             self._model = SimulatedRow(config)
 
     def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps of shape (count, words) on a dot-product unit, in order; return results, shape (count,)."""
+        """Compute steps (input words of a cycle), shape (count, words), in order. Return results, shape (count,)."""
         return self.compute(Steps.of_words(steps, self._words)).ravel()
 
     def compute(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step for each output of a batch, in order; return the result words, shape (batch, m, n).
+        """Compute one sum of products per output of a batch, in order; return the result words, shape (batch, m, n).
 
         `previous` holds the result words of the previous steps, see :meth:`Steps.whole`.
         """
@@ -79,7 +79,7 @@ class Engine:
 
     @contextmanager
     def observed(self, callback: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None]) -> Iterator[None]:
-        """Call `callback` with the steps, shape (count, words), and result words, shape (count,), of each batch.
+        """Call `callback` with input words, shape (count, words), and result words, shape (count,), of each batch.
 
         The callback runs after each batch that is computed inside the context. It must not change the arrays. Contexts
         nest; only the innermost callback runs.

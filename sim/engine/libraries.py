@@ -27,12 +27,12 @@ _WRITTEN = b"".join(
 
 
 def recipe() -> str:
-    """Return a part of a specialised library's cache key: the hash of the code generators, and Yosys' version."""
+    """Return part of the cache key of libraries for one instruction: hash of code generators and Yosys' version."""
     return hashlib.sha256(_WRITTEN).hexdigest() + yosys_version()
 
 
 def can_be_specialised() -> bool:
-    """Return whether Yosys is installed; only with Yosys can a library be specialised for one instruction."""
+    """Return whether Yosys is installed. Without Yosys, libraries for single instructions cannot be built."""
     try:
         yosys_version()
     except BackendError:
@@ -55,14 +55,14 @@ class Libraries:
         self._paths: dict[int | None, Path] = {}
 
     def of_every_instruction(self) -> Path:
-        """Return the path of the library that executes all instructions."""
+        """Return the path of the compiled library that models the dot-product unit for all instructions."""
         if None not in self._paths:
             name = f"{self._top}-{fingerprint(self._config, self._clocked)}.so"
             self._paths[None] = built(name, lambda path: self._build(path, None))
         return self._paths[None]
 
     def of(self, steps: Mapping[int, int]) -> Path:
-        """Return the path of the fastest library for a run; `steps` maps control words to numbers of steps.
+        """Return the path of the fastest library for a run; `steps` has the number of cycles for each control word.
 
         The library is specialised if there is only one control word, and either the specialised library is cached or at
         least :data:`WORTH` steps with this control word have been requested so far.

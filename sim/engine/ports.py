@@ -116,13 +116,13 @@ def payload_bits(layout: data.Layout, fields: Any) -> int:
 
 
 def payload_words(layout: data.Layout, fields: Mapping[str, Any], first: str = "") -> NDArray[np.uint32]:
-    """Return a payload as 32-bit words, starting at the word that contains the field `first`."""
+    """Return the data of a stream transfer (payload) as 32-bit words, from the word that contains field `first` on."""
     start = layout[first].offset // _WORD if first else 0
     return words_of(payload_bits(layout, fields) >> _WORD * start, layout.size - _WORD * start)
 
 
 def words_of(payload: int, bits: int) -> NDArray[np.uint32]:
-    """Split a payload of `bits` bits into 32-bit words, lowest word first."""
+    """Split an integer of `bits` bits into 32-bit words, lowest word first."""
     return np.frombuffer(payload.to_bytes(4 * -(-bits // _WORD), "little"), np.uint32)
 
 

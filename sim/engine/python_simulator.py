@@ -56,7 +56,7 @@ class SimulatedRow:
                 self._results.append(context.get(self._row.result.as_value()))
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute one step for each output of a batch, in order; return the result words, shape (batch, m, n)."""
+        """Compute one sum of products per output of a batch, in order; return the result words, shape (batch, m, n)."""
         self._results.clear()
         words = steps.whole(previous).reshape(-1, steps.words.total)
         self._waiting.extend(int.from_bytes(step.tobytes(), "little") for step in words)

@@ -35,7 +35,7 @@ class Signals:
         return str(self.values[self.codes[component, name][0]])
 
     def unsigned(self, component: str, name: str) -> int:
-        """Return the value of a hardware signal in this step as an unsigned integer."""
+        """Return the value of a hardware signal in this cycle as an unsigned integer."""
         value = self.values[self.codes[component, name][0]]
         assert isinstance(value, int), f"{component}.{name} is {value}"
         return value

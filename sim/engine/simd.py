@@ -99,7 +99,7 @@ class _Writer:
         return self._name(" | ".join(parts)) if len(parts) > 1 else parts[0]
 
     def _run(self, bits: Sequence[Bit], place: int) -> int:
-        """Return how many bits from index `place` on are also adjacent bits of one limb of one source word."""
+        """Return how many bits from index `place` on come from adjacent bits of a 32-bit limb of one source word."""
         word, first = self.places[bits[place]]
         length = 1
         while (

@@ -59,7 +59,7 @@ class Steps:
 
     @classmethod
     def of_words(cls, steps: NDArray[np.uint32], words: StepWords) -> "Steps":
-        """Return input words, shape (steps, words), as the steps of one matrix with one column and a row per step."""
+        """Return input words, shape (steps, words), as a matrix with one column, and one row per step (cycle)."""
         return cls(np.ascontiguousarray(steps)[None], np.zeros((1, 1, words.total), np.uint32), words)
 
     @property
@@ -129,7 +129,7 @@ def step_count(config: CoreConfig, instruction: Instruction) -> int:
 def steps_of(
     config: CoreConfig, instruction: Instruction, operands: MatrixOperands, *, ordered: bool = True
 ) -> list[Steps]:
-    """Return the input words of a batch of instructions, one `Steps` for each step along K, without accumulators.
+    """Return input words for a batch of instructions, without accumulators: a list along K with an entry per cycle.
 
     If `ordered`, B and metadata are in the order of a row's inputs, see :mod:`sptc.rtl.order`. Otherwise they are in
     their original order, for an array, which reorders them itself.

@@ -42,7 +42,7 @@ class CtaCommand:
 
     @cached_property
     def payloads(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """Payload of the command for each CTA of a pair, as 32-bit words; a single CTA gets the first payload."""
+        """The command as it is sent to each CTA of a pair, as 32-bit words. A single CTA gets the first of both."""
         numbers = [{"odd": cta} if self.n else {} for cta in range(2)]
         even, odd = (payload_words(tcgen05_layout(), self.fields | number) for number in numbers)
         return even, odd

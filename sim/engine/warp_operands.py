@@ -1,4 +1,4 @@
-"""Conversion of ``mma`` instructions and registers to input payloads of a warp, and of result payloads to registers."""
+"""Conversion of ``mma`` instructions and registers to input words of a warp, and of its result words to registers."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ RESULT_WORDS = warp_result_layout().size // 32
 def warp_words(
     config: CoreConfig, instruction: Instruction, operands: HeldOperands, cases: slice = slice(None)
 ) -> NDArray[np.uint32]:
-    """Return the input payloads (:func:`~sptc.rtl.warp.warp_operands_layout`) of a warp, shape (cases, words).
+    """Return a warp's input words (:func:`~sptc.rtl.warp.warp_operands_layout`) for each instruction of a batch.
 
     The instruction is of family ``mma``, with 16 rows; all cases of the operands are converted by default.
     """

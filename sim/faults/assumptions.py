@@ -151,7 +151,7 @@ class AssumedArray(Warp):
 
 
 def _read_by_array(config: CoreConfig, item: Any, result: Any, valid: Value) -> list[Any]:
-    """Return assignments that copy to `result` the operands in `item` that the array reads, and clear the others."""
+    """Return assignments that copy from `item` to `result` the operands that the array reads; others become zero."""
     control, long = item.control, item.long
     sparse, half, wide = control.sparse, control.result == ResultCode.F16, is_wide(config, control.a)
     scaled = control.scale != ScaleCode.NONE

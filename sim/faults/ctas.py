@@ -92,7 +92,7 @@ class CtaRegression:
         return None
 
     def _recorded(self, program: CtaProgram, pattern: NDArray[np.uint8], cycles: int | None) -> _Run:
-        """Run a program without a fault for `cycles` cycles (None: to its end); return the run with its outputs."""
+        """Run a test program without a fault for `cycles` cycles (None: to its end); return the run and its outputs."""
         if is_whole := cycles is None:
             done = run_ctas(self._models, program.commands, program.tmem, program.smem, pattern).done
             cycles = int(done.max()) + _ARRIVALS

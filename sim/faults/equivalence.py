@@ -206,7 +206,7 @@ class _Proofs:
         return Verdict.TOLD_APART if any(words in printed for words in _DIFFERS) else Verdict.UNDECIDED
 
     def _design(self, prepare: str) -> tuple[Graph, Slices]:
-        """Return the design with all faults as a graph, and its :class:`Slices`, after the Yosys commands `prepare`."""
+        """Run the Yosys commands `prepare`. Return a graph of the design with all faults, and each fault's logic."""
         if prepare not in self._designs:
             names = {fault.number: f"fault_{fault.number}" for fault in self._faults}
             insert = "".join(f"{fault.command} -ctrl {names[fault.number]} 1 1\n" for fault in self._faults)

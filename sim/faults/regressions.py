@@ -64,7 +64,7 @@ def regression(settings: Settings, faults: int, seed: int, folder: Path, program
 
 
 class _Components:
-    """Fault regression of all combinational components; each component is tested with its own vectors."""
+    """Fault regression of all combinational components; each component is tested with its own test vectors."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         benches = component_benches(settings.config)

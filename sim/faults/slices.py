@@ -165,7 +165,7 @@ class Slices:
         return tuple(one >> 1 for one in self._literals(node) if one >> 1 not in self._constants)
 
     def _ends(self, literals: Iterable[int], depth: int | None) -> frozenset[int]:
-        """Return the registers that bound the logic of `literals`: their values arrive after more than `depth` cycles.
+        """Return the registers whose values reach `literals` after more than `depth` cycles, and bound their logic.
 
         Registers that the selected fault can affect are not included.
         """

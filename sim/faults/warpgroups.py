@@ -80,7 +80,7 @@ class WarpgroupRegression:
             self._record(work)
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the commands; return how often accumulators were accepted before a violation, None if there is none.
+        """Run the warpgroup's commands. Return how many accumulators were accepted before a violation, or None.
 
         A fault also shows in outputs that differ in any cycle from those without the fault.
         """
@@ -94,7 +94,7 @@ class WarpgroupRegression:
         return None
 
     def _record(self, work: CWork) -> None:
-        """Run the commands without a fault; record the length of the run, and a hash of all outputs in each cycle."""
+        """Run the warpgroup's commands without a fault; record the run's length, and a hash of all outputs a cycle."""
         self._run(work, compares=False)
         accepted, ended = zip(*((one.taken, one.done) for one in work.commands[: work.count]), strict=True)
         assert min(accepted) >= 0, "the run is too short for its commands"
@@ -186,14 +186,14 @@ def _shortest_first(jobs: list[Job]) -> list[Job]:
 
 
 def _with_more_offers(rng: np.random.Generator, pattern: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """Return a pattern that offers commands and accumulators in every cycle, and ``mma`` in at least 25 % of them."""
+    """Return a pattern of handshakes: commands and accumulators offered in all cycles, ``mma`` in at least 25 %."""
     result = pattern | np.uint16(CycleBits.OFFER | CycleBits.OFFER_C)
     result[rng.random(len(pattern)) < 0.25] |= np.uint16(CycleBits.OFFER_MMA)
     return result
 
 
 def _with_long_stalls(rng: np.random.Generator, pattern: NDArray[np.uint16], pace: int) -> NDArray[np.uint16]:
-    """Return a pattern in which results of ``wgmma`` and of ``mma`` on each tensor core also wait for many cycles.
+    """Return a pattern of handshakes in which results of ``wgmma`` and of ``mma`` on each tensor core wait many cycles.
 
     Many instructions are then in flight, and results of a panel wait behind those of an ``mma`` on one tensor core.
     """

@@ -99,7 +99,7 @@ class MappedUnit:
         return Activity(simulator.cycles, simulator.toggles), results
 
     def compute(self, steps: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-        """Return the 32-bit results for unit inputs of shape (cycles, words), and flags of sums that exceed 32 bits."""
+        """Return the 32-bit results for input words of shape (cycles, words), and flags of sums that exceed 32 bits."""
         latency, streams = self.config.latency, _in_streams(steps, self.config.latency)
         behind = np.zeros((len(streams), latency, steps.shape[1]), np.uint32)
         _, results = self.run(np.concatenate([streams, behind], axis=1))
@@ -148,7 +148,7 @@ def _streams_of(steps: int) -> int:
 
 
 def _in_streams(steps: NDArray[np.uint32], latency: int) -> NDArray[np.uint32]:
-    """Split a stream of the unit's inputs, shape (cycles, words), into parallel streams of equal length.
+    """Split the input words of a dot-product unit, shape (cycles, words), into parallel streams of equal length.
 
     Steps are repeated to fill the streams. Every stream is longer than the latency of the pipeline.
     """

@@ -95,7 +95,7 @@ def cut(
 
 
 def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:
-    """Return the operands of an array's first unit: rows 0, `config.rows`, ..., and columns 0, `config.columns`, ..."""
+    """Return the operands of the first dot-product unit: each `config.rows`-th row, `config.columns`-th column."""
     nibbles = operands.nibbles
     return replace(
         operands,

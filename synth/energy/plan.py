@@ -40,7 +40,7 @@ class Gates:
 
 @dataclass(frozen=True)
 class Plan:
-    """Simulation plan of a netlist. A row of the array of simulated values has the values of one net in all streams."""
+    """Plan to simulate a netlist for many streams of inputs. A row of simulated values has one net in all streams."""
 
     rows: Mapping[Bit, int]  #: Row of each net in the array of simulated values; rows 0 and 1 are the constants
     #: Number of rows for constants, register outputs and input ports. These rows precede the rows of gate outputs.

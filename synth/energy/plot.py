@@ -18,7 +18,7 @@ __all__ = ["plot"]
 
 
 def plot(results: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
-    """Draw the energy by stage as bars in SVG and, if there are several shares of zeros, energy against this share.
+    """Draw the energy by stage as bars in SVG and, if operands differ in their share of zeros, energy by this share.
 
     Errors are those of :func:`~sptc.infra.figures.picture`.
     """

@@ -52,7 +52,7 @@ class Simulator:
         return {net: int(self._toggles[row]) for net, row in self._plan.rows.items() if not isinstance(net, str)}
 
     def rows_of(self, nets: Sequence[Bit]) -> NDArray[np.intp]:
-        """Return the rows of nets in the array of simulated values, for :meth:`put` and :meth:`get`."""
+        """Return, for :meth:`put` and :meth:`get`, the row of each net in the array of simulated values."""
         return np.array([self._plan.rows[net] for net in nets], np.intp)
 
     def begin(self) -> None:
@@ -68,7 +68,7 @@ class Simulator:
         self._values[rows] = lanes
 
     def get(self, rows: NDArray[np.intp]) -> Lanes:
-        """Return the values of nets in all streams. :meth:`rows_of` gives the array rows `rows` of the nets."""
+        """Return values of nets for all input streams; :meth:`rows_of` gives the array rows `rows` of the nets."""
         return self._values[rows]
 
     def settle(self, *, counted: bool) -> None:

@@ -49,7 +49,7 @@ def stage_of(cell: str, *, of_warp: bool = False) -> str:
 
 
 def stages_of(netlist: MappedNetlist, cells: CellLibrary, *, of_warp: bool = False) -> dict[str, str]:
-    """Return the stage of each cell in the netlist of a unit (with or without decoder) or of a warp without units."""
+    """Return the stage of each cell of a dot-product unit, or of the warp logic around its dot-product units."""
     registers = WARP_REGISTERS if of_warp else REGISTERS
     return {
         name: registers if cells.is_register(kind) else stage_of(name, of_warp=of_warp)

@@ -91,7 +91,7 @@ class MappedWarp:
         return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return how many output tiles (M x N) of `chain` instructions along K occupy a unit for `cycles` cycles."""
+        """Return how many output tiles, each of `chain` instructions along K, occupy the warp for `cycles` cycles."""
         of_instruction = self._interval(instruction) * len(self._around.boxes) * STREAMS_OF_A_WORD
         instructions = self._uncounted(instruction) + -(-cycles // of_instruction)
         return -(-instructions // chain) * STREAMS_OF_A_WORD
@@ -130,7 +130,7 @@ class MappedWarp:
         return Measured(instruction, name, units.cycles, products // units.cycles, stages, toggles, None)
 
     def _run(self, items: list[_Item], uncounted: int) -> tuple[Activity, Activity, list[NDArray[np.uint32]]]:
-        """Simulate a warp; return toggle counts of the logic around units, toggle counts of all units, and results."""
+        """Simulate a warp; return toggle counts around dot-product units, toggle counts of these units, and results."""
         boxes = self._around.boxes.values()
         around, units = Simulator(self._plans[0], 1), Simulator(self._plans[1], len(boxes))
         of_boxes = {

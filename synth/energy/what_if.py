@@ -52,7 +52,7 @@ def what_ifs(
 
 
 def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32] | None:
-    """Return inputs of the unit in which an operand that is multiplied by zero keeps its value from the previous cycle.
+    """Return inputs of a dot-product unit in which an operand keeps its previous value while it is multiplied by zero.
 
     Return None if results would change because a kept operand is infinite or NaN.
     """
