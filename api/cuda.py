@@ -18,7 +18,7 @@ class CudaBackend:
         """Load nothing in advance: GPU kernels load fast, and a process that forks workers must not use the GPU."""
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D on the GPU, with one instruction for each tile and each step along K."""
+        """Compute D on the GPU, instruction by instruction: for each tile of D, successive instructions along K."""
         if instruction.family == "tcgen05":
             raise BackendError("back end 'cuda' executes mma and wgmma, not tcgen05.mma")
         return multiply_held(_execute, instruction, arch, operands)

@@ -63,7 +63,7 @@ def is_integer(value: object) -> TypeGuard[int]:
 
 
 def registers(name: str, value: object, tail: tuple[int, ...], instruction: object) -> Registers:
-    """Return `value` if it is a uint32 array whose shape ends in `tail`, otherwise raise an `OperandError`."""
+    """Return `value` if it is a uint32 array whose last axes have the lengths `tail`; else raise an `OperandError`."""
     if not isinstance(value, np.ndarray) or value.dtype != np.uint32 or value.shape[-len(tail) :] != tail:
         shape = ", ".join(map(str, ("...", *tail)))
         raise OperandError(f"{name} of {instruction} must be a uint32 array of shape ({shape}), not {describe(value)}")

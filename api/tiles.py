@@ -46,7 +46,7 @@ def _all_of(values: Sequence[_Value | None]) -> tuple[_Value, ...] | None:
 
 
 def _joined(of_batch: Sequence[tuple[StepFlags, ...] | None]) -> Iterator[StepFlags | None]:
-    """Yield the flags of undefined metadata of each hardware step, concatenated for all tiles and matrices."""
+    """Yield the flags of undefined metadata of each hardware step (cycle), concatenated for all tiles and matrices."""
     batch = _all_of(of_batch)
     if batch is None:
         yield None

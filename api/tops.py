@@ -36,7 +36,7 @@ class RegisterBackend:
         self._compile(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D with one instruction per tile and step along K. The next instruction always waits at the input."""
+        """Compute D by successive instructions along K for each tile. The next instruction is always waiting."""
         if self.name not in tops_of(instruction, arch):
             raise refusal(self.name, instruction, arch)
         return multiply_held(self._execute, instruction, arch, operands)
@@ -93,7 +93,7 @@ class Tcgen05Backend:
         tcgen05()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Execute the instruction on the memory images of each batch element. The hardware is reset before each one."""
+        """Execute the instruction on each batch element's memory images. Reset the hardware before each execution."""
         if "tcgen05" not in tops_of(instruction, arch):
             raise refusal("tcgen05", instruction, arch)
         images = operands.held

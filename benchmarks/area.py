@@ -109,7 +109,7 @@ class Run:
     cycles: int = CYCLES
 
     def chosen(self, names: Iterable[str]) -> list[str]:
-        """Return the names of designs that the run measures, out of the given names."""
+        """Return which of the given designs, by name, are measured: all of them, or those that ``--names`` lists."""
         return [name for name in names if not self.names or name in self.names]
 
     def measured(self, requests: Mapping[Key, Request]) -> dict[Key, Measurement]:
@@ -281,7 +281,7 @@ def rows_of(sections: Mapping[str, Section]) -> Iterator[Row]:
 
 
 def record(name: str, library: Library, sections: Mapping[str, Section]) -> None:
-    """Merge figures into the record's entry of the library `name`. Figures that are not in `sections` do not change."""
+    """Add figures of `sections` (groups of designs) to the record file, under the library's `name`. Keep all others."""
     whole = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     entry = whole.setdefault(name, {})
     entry |= {"date": date.today().isoformat(), "sha256": library.sha256, "tools": versions()}
@@ -291,7 +291,7 @@ def record(name: str, library: Library, sections: Mapping[str, Section]) -> None
 
 
 def main() -> None:
-    """Measure the chosen sections, print the figures and, with ``--record``, write the figures to the record."""
+    """Measure the chosen groups of designs and print the figures. ``--record`` also writes them to the record file."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard cells")
     orders = "number of syntheses of each design, each synthesis with the ports in another order (default 5)"

@@ -137,12 +137,12 @@ def multiply(case: Case, instruction: Instruction, d_registers: int, b_registers
 
 
 def b_bytes(instruction: Instruction) -> int:
-    """Return the number of bytes along K that one instruction reads from a row of the stored B."""
+    """Return the number of bytes that one instruction reads along K from each column of B."""
     return 64 if instruction.sparse else 32
 
 
 def source(case: Case) -> str:
-    """Return the CUDA C++ source of a kernel: constants, function ``multiply``, and the text of a kernel file."""
+    """Return the CUDA C++ source of a kernel: constants, function ``multiply``, and an include of a kernel file."""
     instruction = parse(case.opcode)
     d_registers, b_size = accumulator_fragment(instruction).registers, b_bytes(instruction)
     constants = {"B_BYTES": b_size, "D_REGISTERS": d_registers}

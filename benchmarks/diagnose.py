@@ -27,7 +27,7 @@ GROUPS = ("faults", "correct", "flipped", "large")
 
 @dataclass(frozen=True)
 class Task:
-    """One product to diagnose; group, number and seed determine the product."""
+    """One matrix product for ``sptc.diagnose``, determined by its group, its number in the group, and a seed."""
 
     group: str  #: Group of the matrix product, one of `GROUPS`: with a fault, correct, with a flipped bit, or large
     number: int
@@ -94,7 +94,7 @@ def outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
 
 
 def rows_of(group: str, done: list[Outcome]) -> list[Row]:
-    """Return the figures of one group of diagnosed products, such as the correct ones, as rows of the printed table."""
+    """Return the figures of one product group (such as ``correct``: without a fault) as rows of the printed table."""
     seconds, wrong = [one.seconds for one in done], sum(bool(one.failure) for one in done)
     if group == "correct":
         return [
@@ -121,7 +121,7 @@ def interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    """Diagnose all products and print the figures of each group."""
+    """Diagnose matrix products of each group (faulty, correct, with a flipped bit, large), and print the figures."""
     parser = options(__doc__)
     for group, count in zip(GROUPS, (300, 200, 60, 30), strict=True):
         parser.add_argument(f"--{group}", type=int, default=count)

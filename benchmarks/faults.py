@@ -69,7 +69,7 @@ KILLED, LOWER_BOUND, UNDECIDED = 99.7, 99.5, 0.2
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: faults, datapaths, vectors or instructions per top module, time limit of a proof in seconds."""
+    """Size of a run: numbers of faults and of inputs per top module, datapaths, and seconds allowed for a proof."""
 
     faults: int
     presets: tuple[str, ...]
@@ -89,7 +89,7 @@ SMALL = Size(40, ("tiny",), {"components": 10, "core": 20}, 5.0)
 
 @dataclass(frozen=True)
 class Outcome:
-    """An injected fault and its outcome: killed, survived (before a proof is tried), or the verdict of the proof.
+    """An injected fault and its outcome: killed (a test detects it), survived (not yet proved), or a proof's verdict.
 
     For a killed fault, `after` is the number of vectors, steps or items that were applied before the first failure.
     """
@@ -163,7 +163,7 @@ def append(store: TextIO, outcomes: list[Outcome]) -> None:
 
 
 def interval(killed: int, count: int) -> tuple[float, float]:
-    """Return the 95 % Wilson interval of the share of killed faults in per cent, or 0 to 100 if there are no faults."""
+    """Return the 95 % Wilson interval of the share of detected faults, in per cent; 0 to 100 if there are no faults."""
     if not count:
         return 0.0, 100.0
     share, squared = killed / count, QUANTILE**2
@@ -213,7 +213,7 @@ def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
 
 
 def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
-    """Yield the settings, the number of faults and the build folder of each top module of each datapath."""
+    """For each top module of each datapath, yield the test settings, the number of faults and the build folder."""
     alone = {key: share for key, share in SINGLE.items() if key[0] in size.presets}
     whole = [preset for preset in size.presets if preset not in ALONE]
     of_datapath = (1 - sum(alone.values())) / max(1, len(whole))
@@ -262,7 +262,7 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
 
 
 def main() -> int:
-    """Inject faults, try to prove survivors harmless, and print figures. Return 1 if too few faults are killed."""
+    """Inject faults; try to prove that undetected faults change no result. Return 1 if tests detect too few faults."""
     parser = options(__doc__)
     parser.add_argument("--faults", type=int, help=f"number of faults to inject (default {FULL.faults})")
     parser.add_argument(

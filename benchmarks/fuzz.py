@@ -31,7 +31,7 @@ _MOST_BYTES = 1 << 12
 
 @dataclass
 class Outcome:
-    """Result of the fuzzing of one file reader."""
+    """Result of fuzzing one file reader."""
 
     name: str
     executions: int

@@ -72,7 +72,7 @@ def _read(reader: Any, data: bytes, scratch: Path) -> None:
 
 
 class Target:
-    """Function that libFuzzer calls with each input. The function stores the first input of each kind of finding.
+    """Function that libFuzzer calls with each input. It stores the first input for each kind of finding (error).
 
     The kind of a finding is the type of the exception and the line that raised it. An input that exceeds the limit of
     memory or of elapsed time ends the process, and libFuzzer stores the input.

@@ -63,7 +63,7 @@ def matrices(i: Instruction, m: int, n: int, k: int) -> MatrixOperands:
 
 
 def mmasim_seconds(i: Instruction, operands: MatrixOperands) -> float | None:
-    """Return the seconds of the public model mmasim for f16 operands with f32 accumulators, or None without mmasim."""
+    """Return the seconds that the public model mmasim takes for f16 operands with f32 sums; None without mmasim."""
     try:
         import torch
         from mmasim.nv_ptx import MMA

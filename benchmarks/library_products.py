@@ -1,4 +1,4 @@
-"""Identify the method of summation of products that libraries computed on a GPU, and time the identification.
+"""Find the method of summation of matrix products that GPU libraries computed, and measure the time of each search.
 
 ``--record FOLDER`` runs the libraries on the GPU of this machine and writes the results. Without ``--record``, the
 script identifies the products that are recorded in ``--folder``, which needs no GPU: the operands are drawn from seeds.
@@ -41,7 +41,7 @@ class Product(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the product in the files of recordings."""
+        """Name of the matrix product in the files of recorded results."""
         words = [f"{key}{str(value).replace(' ', '-by-')}" for key, value in self.options.items()]
         return ".".join([self.library, self.format, "x".join(map(str, self.shape)), *words])
 
@@ -92,7 +92,7 @@ def scaled_products() -> Iterator[Product]:
 
 
 def draw(product: Product) -> np.random.Generator:
-    """Return the random number generator of a product, seeded by the name of the product."""
+    """Return a random number generator for a matrix product, seeded by the name of the product."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(product.name.encode()).digest()[:4], "little"))
 
 
@@ -179,7 +179,7 @@ def _short(kernel: str) -> str:
 
 
 def record(folder: Path, name: str, chosen: Iterator[Product]) -> None:
-    """Compute every product with its library, and write the results of products that the libraries accept."""
+    """Compute each matrix product with its GPU library. Write the results of all products that the library accepts."""
     import torch
     from library_calls import call
 

@@ -59,7 +59,7 @@ class Comparison:
 
 
 def subjects() -> Iterator[tuple[Instruction, str]]:
-    """Yield each float instruction with each of its architectures. `wgmma` and `tcgen05` have only one M and N."""
+    """Yield (float instruction, architecture). Of `wgmma` or `tcgen05` that differ only in M and N, yield one."""
     seen = set()
     tensor = (i for opcode in every_opcode() if not opcode.weight_stationary for i in instructions_of(opcode))
     for i in (*every_instruction(), *tensor):

@@ -58,7 +58,7 @@ extern "C" int64_t products(const int32_t *a, const int32_t *b, int32_t *d, int6
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: M, N, K of a product; executions of an mma; measured rows and side length of a large product."""
+    """Size of a run: M, N, K of a product; executions of an mma; side length and measured rows of a large square."""
 
     m: int
     n: int
@@ -129,7 +129,7 @@ def through_registers(tiles: int) -> Row:
 
 
 def large(size: Size, small: bool) -> Iterator[Row]:
-    """Yield time and peak memory of a large product on two cores, extrapolated from some rows."""
+    """Yield the time, extrapolated from some rows, and the peak memory of a large matrix product on two cores."""
     words = [sys.executable, __file__, "--large", *(["--small"] if small else [])]
     printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
     name = f"{size.large}^3 sparse f16 on two cores"
@@ -153,7 +153,7 @@ def compute_large(size: Size) -> None:
 
 
 def main() -> None:
-    """Measure speed, time and memory of the C++ library, and print the figures."""
+    """Measure the speed and the memory use of the C++ library, and print the figures."""
     parser = options(__doc__)
     parser.add_argument("--large", action="store_true", help="only compute some rows of a large matrix product")
     chosen = parser.parse_args()

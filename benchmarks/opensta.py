@@ -63,7 +63,7 @@ def verilog(netlist: MappedNetlist) -> str:
 
 
 def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list[float]]:
-    """Return internal and switching power of registers and gates in uW: OpenSTA's formula, with net loads of sptc."""
+    """Return internal and switching power in uW of registers and of gates, by OpenSTA's formula with sptc's loads."""
     loads = net_loads(netlist, cells)
     slews = transition_times(netlist, cells, loads)
     clock = {*netlist.inputs["clk"]}

@@ -371,7 +371,7 @@ def rows_of(name: str, config: CoreConfig, technology: Technology, bar: tqdm) ->
 
 
 def main() -> None:
-    """Place and route dot-product units, dense and sparse, and print the figures."""
+    """Place and route dot-product units with and without sparsity, and print the measured figures."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     folders = {"technology": "/usr/share/qflow/tech/osu018", "scripts": "/usr/lib/qflow/scripts"}
     for option, default in folders.items():

@@ -94,7 +94,7 @@ STORED: dict[str, Callable[[Product], Matrix]] = {
 def in_memory(
     matrix: Matrix, pitch: int, write: Callable[[Matrix], Matrix], read: Callable[[Matrix], Matrix]
 ) -> Matrix:
-    """Copy a matrix through memory, `pitch` bytes per row at a time; `write` and `read` return addresses of bytes."""
+    """Copy a matrix through memory, `pitch` bytes per row at a time. `write` and `read` map offsets to addresses."""
     rows = len(matrix)
     octets = np.ascontiguousarray(matrix).view(np.uint8).reshape(rows, -1)
     out = np.zeros_like(octets)

@@ -76,7 +76,7 @@ class _Kernel:
         self.members: str | None = _ALL
 
     def one(self, letter: str) -> str:
-        """Return a random register of a type."""
+        """Return the name of a random register of the type that a letter denotes."""
         return f"%{letter}{self.random.randrange(REGISTERS[letter][0])}"
 
     def several(self, letter: str, count: int) -> list[str]:
@@ -227,7 +227,7 @@ class _Kernel:
         self.write(f"END{label}:")
 
     def loop(self) -> None:
-        """Write a loop with one to three iterations. In half of the loops, their number depends on the thread."""
+        """Write a loop with one to three iterations. In half of the loops, the count depends on the thread."""
         label, same = self.labels, self.random.random() < 0.5
         self.labels += 1
         count = f"%k{label}"

@@ -49,7 +49,7 @@ class Product:
         return {"format": self.fmt, "result": self.result, "dense": self.dense}
 
     def times(self, a: Matrix, b: Matrix, **words: Any) -> Matrix:
-        """Return the product of two matrices by the method of summation in `way`. A may be dense if `dense` is set."""
+        """Return a product by the method of summation in `way`. With `dense`, use an instruction for dense A."""
         if self.dense:
             words = {"instruction": str(instructions_for(self.fmt, "sm_90", dense=True)[0]), **words}
         return sptc.gemm(a, b, **{"format": self.fmt, "result": self.result, "backend": "native", **self.way, **words})
@@ -60,7 +60,7 @@ class Product:
         return self.times(self.a, self.b)
 
     def case(self, y: Matrix, *kinds: str, **words: Any) -> Case:
-        """Return a test case with the operands of the product and the result `y`."""
+        """Return a test case: the operands of this random product, and `y` as its result."""
         return Case(self.a, self.b, y, kinds, {**self.words, **words})
 
 

@@ -68,7 +68,7 @@ def body(i: Instruction) -> str:
 
 
 def body_of_opcode(opcode: Opcode) -> str:
-    """Return a PTX kernel that executes a ``tcgen05.mma`` on undefined operands."""
+    """Return the body of a PTX kernel that executes a ``tcgen05.mma`` with arbitrary operands from memory."""
     operands = ["[r0]", "d1", "d2", *(["[r1]"] if opcode.sparse else []), "r2"]
     operands += ["[r3]", "[r4]", "q"] if KINDS[opcode.kind].scales else ["q"]
     loads = " ".join(f"ld.global.b32 r{place}, [d0+{4 * place}];" for place in range(6))

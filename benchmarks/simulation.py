@@ -46,7 +46,7 @@ print(time.perf_counter() - start)
 
 
 def start_seconds(preset: str, cache: str) -> float:
-    """Return the time in seconds after which a new process can use the compiled simulation of a datapath."""
+    """Return how many seconds a new process needs until it can run a datapath's compiled simulation."""
     environment = {**os.environ, "SPTC_CACHE": cache}
     words = [sys.executable, "-c", _READY, preset]
     return float(subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout)

@@ -22,7 +22,7 @@ TESTS = 2
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: preset of the module `row`, and number of steps (dot products) for each testbench."""
+    """Size of a run: preset of the module `row`, and number of dot products that each testbench computes."""
 
     preset: str
     systemverilog: int

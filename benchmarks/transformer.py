@@ -1,4 +1,4 @@
-"""Products of the linear layers of a small transformer, pruned 2:4, by the simulated hardware and the golden model.
+"""Linear layers of a small transformer, pruned 2:4, computed by the simulated hardware and by the golden model.
 
 ``python benchmarks/transformer.py`` (extra: models) computes the encoder for a text in float64. The script then
 computes every linear layer from its float64 input activations in three formats; the simulated hardware and the golden

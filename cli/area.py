@@ -133,7 +133,7 @@ def _check_placing(options: argparse.Namespace) -> None:
 
 
 def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Recipe") -> int:
-    """Search for pipeline registers with which the unit reaches ``--for-frequency``, and print all attempts."""
+    """Search for pipeline registers with which a dot-product unit reaches ``--for-frequency``; print all attempts."""
     from ..synth.frequency import choices_as_dict, choices_for, choices_table, fastest
 
     target = options.for_frequency

@@ -111,7 +111,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def common(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters of a campaign that the options of :func:`add_limits` set, by name."""
+    """Return the campaign parameters that the options of :func:`add_limits` set. The keys are parameter names."""
     return {
         "instructions": tuple(dict.fromkeys(resolve(text).name for text in options.instruction)),
         "tiles": options.tiles,
@@ -231,7 +231,7 @@ class _Run:
         return shlex.join([*words, "--only", str(index)])
 
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
-        """Write the operands that a mismatch needs as an ``.npz`` file; return a description as JSON values."""
+        """Write reduced operands that still cause the mismatch as an ``.npz`` file. Return a JSON description."""
         path = (self.options.state or Path()) / f"campaign-{shard.seed}-shard-{shard.index}.npz"
         description: dict[str, Any] = {
             "shard": shard.index,

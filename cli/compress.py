@@ -156,7 +156,7 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _required(options: argparse.Namespace, packing: PackingOptions) -> dict[str, str]:
-    """Return, as texts, the options with which FILE must have been stored; skip options of the output format."""
+    """Return the options that state how FILE was stored, as texts by name, without options that describe the output."""
     values = {"instruction": packing.instruction, "selector": options.selector, "tile_k": options.tile_k}
     return {key: str(value) for key, value in values.items() if value is not None and options.to != _OPTION_OF[key]}
 

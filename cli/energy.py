@@ -178,7 +178,7 @@ def _measured(
     cases: list[tuple[Instruction, str]],
     progress: Callable[[int, int], None],
 ) -> list["Measured"]:
-    """Map the top module that ``--top`` names to cells, and measure each pair of an instruction and operands."""
+    """Map the top module that ``--top`` names to cells, and measure the energy of each instruction on its operands."""
     from ..synth.energy.measure import MappedUnit
     from ..synth.energy.warp import MappedWarp
     from ..synth.energy.what_if import what_ifs

@@ -149,7 +149,7 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, the words after the program's name, by default ``sys.argv[1:]``; return the exit status.
+    """Run the command line `arguments` (default: ``sys.argv[1:]``), without the program's name. Return the exit status.
 
     The exit status is 0 if all results agree, 1 for a mismatch, 2 for bad input or output that cannot be written, 70
     for a defect of this program, 130 if interrupted, and 141 if the reader of standard output closed the pipe.

@@ -94,7 +94,7 @@ def positive(word: str) -> float:
 
 
 def split(word: str) -> int | tuple[int, ...]:
-    """Parse ``--split-k``: number of slices of K, or numbers of K tiles (groups of instructions) in each slice."""
+    """Parse ``--split-k``: number of slices of K, or the length of each slice in K tiles (groups of instructions)."""
     first, *others = (integer(1, _MOST_TILES)(part) for part in word.split(",", _MOST_SLICES))
     return (first, *others) if others else first
 
@@ -216,7 +216,7 @@ def flag(name: str) -> str:
 
 
 def refuse(options: argparse.Namespace, names: Container[str], reason: str) -> None:
-    """Raise an `OperandError`, such as "--row needs --a", if one of these arguments differs from its default."""
+    """Raise an `OperandError`, such as "--row needs --a", if an argument in `names` differs from its default."""
     for action in options.subparser._actions:
         if action.dest in names and getattr(options, action.dest) != action.default:
             raise OperandError(f"{[action.metavar, *action.option_strings][-1]} {reason}")
@@ -242,7 +242,7 @@ def add(
 
 
 def switch(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", option: str, text: str, **others: Any) -> None:
-    """Add an option without a value, with this help text; `others` are keywords of ``add_argument``."""
+    """Add an option that takes no value, with the help text `text`; `others` are keywords of ``add_argument``."""
     parser.add_argument(option, help=text, action="store_true", **others)
 
 

@@ -105,7 +105,7 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
 
 
 def _replayed(options: argparse.Namespace, backend: str, limit: int | None) -> Iterator[list[Outcome]]:
-    """Yield the outcomes of each ``.npz`` file: one for a register file, or one per set of dot products in the file."""
+    """Yield the outcomes of each ``.npz`` file: one for a recorded batch, or one for each set of dot products."""
     paths: list[Path] = options.files or [*shipped()]
     if not paths:
         raise FileError("the shipped recordings are not installed: install them with `pip install sptc-recordings`")

@@ -56,7 +56,7 @@ def _contents(h: Harness) -> None:
 
 @ACCUMULATORS.property("order", once, cycles=_CYCLES)
 def _order(h: Harness) -> None:
-    """Every result is written to the columns of its request. No column with an outstanding result is read.
+    """Every result is written to the columns of its request. No column is read while its result is still to be written.
 
     Results are accepted in every cycle, and every read has the column number of its request. The proof assumes
     properties of an array that ``warp.order`` proves: the array returns no result without a panel, and accepts no panel

@@ -156,7 +156,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
 
 
 def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -> AlignStage:
-    """Return an align stage whose inputs are free variables. Products are below four, and formats are in `elements`."""
+    """Return an align stage with free variables as inputs. Products are below 4; the format is one of `elements`."""
     element = elements[0]
     stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
     i = stage.i

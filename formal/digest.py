@@ -1,4 +1,4 @@
-"""Digest of a proof problem: a hash of the logic that drives claims, covers and assumptions, without names."""
+"""Digest of a property to prove: a hash of the logic that drives its claims, covers and assumptions, without names."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -75,7 +75,7 @@ class _Walk:
         return value
 
     def _number(self, net: Any) -> tuple[int, int] | str:
-        """Return the value of a constant net, or the numbers of the cell (or free bit) and output that drive it."""
+        """Return a constant net's value; for other nets, numbers of the driving cell (or free bit) and its output."""
         if net.is_const:
             return str(net.const)
         is_free = net.cell == 0

@@ -45,7 +45,7 @@ _RESULTS = FORMATS["f16"], FORMATS["f32"]
 
 
 def scales_groups(config: CoreConfig) -> bool:
-    """Return whether a datapath scales and aligns sums of 16 products."""
+    """Return whether a datapath has packed e2m1, whose products it adds, scales and aligns in groups of 16."""
     return any(element.packed_float for element in config.elements)
 
 
@@ -125,7 +125,7 @@ class _Accumulator:
 
 
 class _Stage:
-    """The multiply stage with free operands in given formats, and reference values of products and accumulator.
+    """The multiply stage with free variables as operands, and reference values of products and accumulator.
 
     Attribute `half` is 1 if the result is an f16, and `scale_nan` is 1 if a block scale is NaN. `offset` is the biased
     exponent of a product minus its true exponent, which includes the block scales.

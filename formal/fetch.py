@@ -108,7 +108,7 @@ class _MarkedMemory:
             h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(output)
 
     def places(self, request: data.View, segment: Value, row: int, word: int) -> tuple[Value, Value]:
-        """Return two bits: whether the word with bit 0 = 1 is at this place in K-major order, and in MN-major order."""
+        """Return two bits: whether the word with bit 0 = 1 is at this place, read in K-major and in MN-major order."""
         straight = (_name(request, segment, row) == self.address) & (self.word == word)
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 

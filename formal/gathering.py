@@ -118,12 +118,12 @@ class IssuedInstruction:
         self.last_step: Value = self.words.long if self.two_steps else Const(0)
 
     def a(self, row: int, step: Value) -> Value:
-        """Return the stored bytes of a row of A in a step along K. Bytes that the instruction does not use are zero."""
+        """Return the stored bytes of a row of A for cycle `step` along K; bytes that the instruction ignores are 0."""
         first, second = (_row_of_a(self.words.a, row, segment) for segment in range(2))
         return Mux(step, second, first) if self.two_steps else Cat(first, Mux(self.words.long, second, 0))
 
     def b(self, column: int, step: Value) -> Value:
-        """Return the bytes of a column of B in a step along K: two bytes per stored byte of sparse A, else one."""
+        """Return the bytes of a column of B for cycle `step` along K: as many as of A, or twice as many if sparse."""
         s = [_column_of_b(self.words.b, column, segment) for segment in range(REGISTERS)]
         if self.two_steps:
             return Mux(self.words.control.sparse, Mux(step, Cat(s[2], s[3]), Cat(s[0], s[1])), Mux(step, s[1], s[0]))
@@ -131,7 +131,7 @@ class IssuedInstruction:
         return Mux(self.words.control.sparse, sparse, Cat(s[0], Mux(self.words.long, s[1], 0)))
 
     def metadata(self, row: int, step: Value) -> Value:
-        """Return the metadata nibbles of a row of A in a step along K. For 16-bit elements, upper nibbles are zero."""
+        """Return the metadata nibbles of a row for cycle `step` along K. With 16-bit elements, upper nibbles are 0."""
         words, chunks = self.words, self.config.chunks
         cases: dict[tuple[int, int, int, int], Value] = {}
         for wide, long, selector, now in product(range(2), range(2), range(4), range(2)):
@@ -167,7 +167,7 @@ class IssuedInstruction:
         return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
 
     def same_scales(self, scales: Value, operand: str, index: int) -> Value:
-        """Return 1 if all block scales (one with ``scale_vec::1X``) are right, or PTX forbids the byte id."""
+        """Return 1 if all block scales are right (``scale_vec::1X`` has only one), or PTX forbids the byte id."""
         size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
         expected = self.scales(operand, index)
         allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
@@ -176,7 +176,7 @@ class IssuedInstruction:
     def same_accumulator(
         self, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], step: Value
     ) -> Value:
-        """Return 1 if an output gets the right accumulator: C in step 0 along K, and the result of step 0 in step 1."""
+        """Return 1 if an output gets the right accumulator: C in cycle 0 along K, the result of cycle 0 in cycle 1."""
         config, (words, overflows) = self.config, returned
         row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
         output, number = within[0] * config.columns + within[1], row * COLUMNS + column

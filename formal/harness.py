@@ -129,7 +129,7 @@ def replace_logic(component: Any, build: Callable[[Any], Module]) -> None:
 
 
 def stand_in(part: type[wiring.Component], build: Callable[[Any], Module]) -> Any:
-    """Return a component class with the ports of `part`. Function `build` takes an instance and returns its module."""
+    """Return a component class with the ports of class `part`, and with `build` instead of method ``elaborate``."""
     return type(f"{part.__name__}StandIn", (part,), {"elaborate": lambda self, platform: build(self)})
 
 
@@ -149,7 +149,7 @@ def delayed(m: Module, value: Value, cycles: int, enable: Value, name: str) -> V
 
 
 def _text(shape: ShapeLike, bits: int) -> str:
-    """Return a value as text: enumeration name, fields, binary, decimal if signed, or hexadecimal."""
+    """Return a value as text: the name of an enumeration member, the fields of a structure, or a number."""
     if isinstance(shape, data.Layout):
         fields = {str(name): field for name, field in shape}
         parts = (f"{name}={_text(f.shape, bits >> f.offset & (1 << f.width) - 1)}" for name, f in fields.items())

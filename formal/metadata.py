@@ -29,7 +29,7 @@ def legal(nibble: Value, rule: RuleCode) -> Value:
 
 @METADATA.property("legal", lambda config: [(config.mux,)])
 def _legality(h: Harness, mux: str) -> None:
-    """The metadata decoder flags a nibble as legal if and only if its metadata rule is known and defines the nibble.
+    """A nibble is flagged as legal if and only if the rule code is valid and the rule defines the nibble.
 
     Every nibble that the rule ORDERED defines is also legal under the rule PLAIN.
     """

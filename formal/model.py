@@ -124,7 +124,7 @@ class Model:
         return self._possible(f"(|{_TOP}_n {cover}| s0)")
 
     def with_inputs(self, inputs: dict[str, int]) -> Trace:
-        """Return the values of all wires in the first cycle for given input bits, named ``wire[bit]`` or ``wire``."""
+        """Return the values of all wires in the first cycle, given input bits by name: ``wire[bit]`` or ``wire``."""
         for name, value in inputs.items():
             wire, bit = re.fullmatch(r"(\S+?)(?:\[(\d+)\])?", name).groups()  # type: ignore[union-attr]
             term = f"(|{_TOP}_n {wire}| s0)"

@@ -1,4 +1,4 @@
-"""Formal properties of the hardware, the topics that group them, and their proof cases (sets of parameters)."""
+"""Formal properties of the hardware, topics that group them, and proof cases: a property with one set of parameters."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -66,7 +66,7 @@ class Case:
         return f"the proof of {self.subject.name} ({self.described})"
 
     def harness(self) -> Harness:
-        """Build the harness of this proof case."""
+        """Build the harness of the property for this set of parameters."""
         harness = Harness()
         self.subject.build(harness, *self.parameters)
         return harness
@@ -126,7 +126,7 @@ def anonymous(config: CoreConfig) -> CoreConfig:
 
 
 def cases(chosen: Iterable[Property], presets: Iterable[CoreConfig]) -> list[Case]:
-    """Return the proof cases of properties for configurations, with each set of parameters only once."""
+    """Return one proof case for each property and each different set of parameters; configurations may share it."""
     names: dict[tuple[Property, Parameters], list[str]] = {}
     for item in chosen:
         for config in presets:

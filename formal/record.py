@@ -1,4 +1,4 @@
-"""Record of proofs: the digest of each proved problem. Only problems that have changed are proved again."""
+"""Record of finished proofs: digests of the proved logic. Only properties whose logic has changed are proved again."""
 
 import importlib.metadata
 import json
@@ -37,7 +37,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Record:
-    """Record of proofs, with an entry for each proof case that was proved."""
+    """Record of proofs, with an entry for each property and set of parameters that was proved."""
 
     #: Source digest (:func:`source_digest`) at the time when every property of every preset was last proved, or None.
     sources: str | None
@@ -53,7 +53,7 @@ class Record:
         return replace(self, proofs=(*self.proofs, proof))
 
     def write(self, path: Path) -> None:
-        """Write the record as JSON with one line per proof. Raise a `FileError` if the file cannot be written."""
+        """Write the record of proofs as JSON, one line per proof. Raise a `FileError` if the file cannot be written."""
         order = sorted(self.proofs, key=lambda proof: (proof.property, proof.case, proof.presets, proof.digest))
         lines = ",\n".join(json.dumps(asdict(proof)) for proof in order)
         text = f'{{"sources": {json.dumps(self.sources)}, "proofs": [\n{lines}\n]}}\n'
@@ -79,7 +79,7 @@ def read_record(path: Path) -> Record:
 
 @cache
 def source_digest() -> str:
-    """Return a digest of the code that determines every proof problem: ``rtl/``, ``isa/`` and ``formal/``."""
+    """Return a digest of all code that affects the logic to be proved: ``rtl/``, ``isa/`` and ``formal/``."""
     package = Path(__file__).parents[1]
     files = [*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), *package.glob("formal/*.py")]
     return code_digest(files, importlib.metadata.version("amaranth"))

@@ -49,7 +49,7 @@ def _sum_bits(count: int) -> int:
 
 
 def _counts(config: CoreConfig) -> list[int]:
-    """Return the numbers of block-scaled products that a datapath sums before it truncates: 16, and possibly fewer."""
+    """Return how many block-scaled products a datapath sums before it truncates: 16 and, in some datapaths, fewer."""
     return list(dict.fromkeys((BLOCK_GROUP, config.group))) if groups(config) else []
 
 

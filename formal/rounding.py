@@ -127,7 +127,7 @@ class Rounded:
 
 
 def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
-    """Return the result of a configuration's round stage for free inputs, with claims about the result."""
+    """Return the result of a configuration's round stage, whose inputs are free variables; claim properties of it."""
     fmt = FORMATS[_FORMAT_OF_RESULT[code]]
     rounder = _rounder(h, config, code)
     h.assume(rounder.headroom < headrooms(rounder.headroom))

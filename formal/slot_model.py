@@ -83,7 +83,7 @@ class SlotModel:
         return slots.bit_select(~self.slot, 1)
 
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
-        """Build a model of the slot whose operand is requested. Claim that the hardware's port `turn` shows this slot.
+        """Model which instruction slot's operand is requested. Claim that the hardware's port `turn` names that slot.
 
         `end` is 1 in the cycle of the last request for a slot. The next requests are for the other slot. Return the
         slot for which the operand is requested, and a mask of the slots whose requests are not complete.
@@ -141,7 +141,7 @@ def claim_stream(
     own: OwnPanels = ALL_PANELS,
     number: Callable[[Any, Value], Value] = lambda _, place: place[:5],
 ) -> tuple[Any, Value]:
-    """Claim that a stream requests panels (eight columns) in order, and that its queue holds the next ones to multiply.
+    """Claim that a stream requests panels (eight columns) in order, and that its queue holds those to multiply next.
 
     `turn` and `requests` are the ports of the operand. `number` returns the number of a panel, given an instruction and
     the position of the panel in the order of multiplication. Return the instruction for which a panel is requested, and
@@ -179,7 +179,7 @@ def claim_stream(
 
 
 def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: OwnPanels = ALL_PANELS) -> None:
-    """Claim that requests for panels (eight columns) of B have the right order, matrix descriptor, major and length."""
+    """Claim that requests for panels (eight columns) of B have the right order, descriptor, K- or MN-major, length."""
     requests = parts.fetch.b
     request: Any = requests.payload
     instruction, place = claim_stream(h, model, "b", parts.slots.b, requests, fetch.panels, own)
@@ -195,7 +195,7 @@ def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: 
 def claim_a(
     h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, elsewhere: Value
 ) -> tuple[list[list[Value]], Value]:
-    """Claim that A in shared memory is requested panel by panel (eight rows each), first for one slot, then the other.
+    """Claim that A in shared memory is requested panel by panel (eight rows). The two instruction slots take turns.
 
     If A is not in shared memory, `elsewhere` ends the turn of the slot. Return which core matrices of A (two for each
     panel) are stored for each slot, and a mask of the slots with incomplete A.

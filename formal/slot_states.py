@@ -49,7 +49,7 @@ def claim_turns(h: Harness, slots: Any, *names: str) -> None:
 
 
 def arrives_in_turn(slot: Value, left: Value, tag: Value, number: Value, read: Value, last: int) -> Value:
-    """Return 1 if the last read was of core matrix `number` for slot `tag`. `read` counts reads for `slot`."""
+    """Return 1 if core matrix `number` of slot `tag` was the last to be read. `read`: core matrices read for `slot`."""
     in_progress = (slot == tag) & _bit(left, tag)
     return Mux(in_progress, number + 1 == read, (number == last) & ~_bit(left, tag))
 

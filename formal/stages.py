@@ -55,7 +55,7 @@ def _alike(port: Value, expected: Any) -> Value:
 
 
 def _stand_in(h: Harness, name: str, stage: Any, expected: dict[_Path, Any], cycles: int, enable: Value) -> _StandIn:
-    """Replace a pipeline stage by a stand-in with latency `cycles` that waits for the operands of the proof."""
+    """Replace a stage by a stand-in: `cycles` after expected inputs it gives fixed outputs, otherwise any outputs."""
     ports = {path: (member.flow, Value.cast(value)) for path, member, value in stage.signature.flatten(stage)}
     inputs = {path: value for path, (flow, value) in ports.items() if flow is In and path != ("enable",)}
     outputs = {path: value for path, (flow, value) in ports.items() if flow is not In}

@@ -69,7 +69,7 @@ ALL_COLUMNS = sum(COLUMNS_OF.values())
 
 
 def label(mark: Value, place: int) -> Value:
-    """Return a test word. Bit 0 tells instructions apart. The bits above are `place`, the number of a register."""
+    """Return a word of test data: bit 0 is `mark` (one of two instructions), the bits above are a register number."""
     return Cat(mark, Const(place, PLACE_BITS), Const(0, WORD - 1 - PLACE_BITS))
 
 
@@ -79,7 +79,7 @@ def place_of_a(array: int, lane: int, register: int) -> int:
 
 
 def label_of_b(mark: Value, panel: Value, column: int, word: int) -> Value:
-    """Return a test word of B. Bit 0 tells instructions apart. The other bits are the numbers of column and word."""
+    """Return a word of test data for B: bit 0 is `mark` (one of two instructions), then panel, column and word."""
     return Cat(mark, panel, Const(column, 3), Const(word, 4))
 
 
@@ -94,7 +94,7 @@ def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, i
 
 
 def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bits: int = WORD) -> Value:
-    """Return whether registers of A hold the test words for a core matrix. The low `bits` of each word are compared."""
+    """Return whether the low `bits` of each register that stores a core matrix of A are those of the test data."""
     right = []
     for row, word in product(range(8), range(4)):
         place = array, lane, register = lane_register(panel, segment, row, word)
@@ -103,7 +103,7 @@ def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bit
 
 
 def descriptor(mark: Value, which: int) -> Value:
-    """Return a test descriptor. One bit is 1 for A and 0 for B. All others are `mark`: it tells instructions apart."""
+    """Return a descriptor as test data: one bit is 1 for A, 0 for B; all others are `mark` (which instruction)."""
     layout = panel_request_layout()["descriptor"].shape
     bits = [mark] * layout.size
     bits[layout["reserved0"].offset] = Const(which, 1)
@@ -111,7 +111,7 @@ def descriptor(mark: Value, which: int) -> Value:
 
 
 def array_stand_in(h: Harness, count: int) -> type[Warp]:
-    """Return a class of stand-ins for `count` dot-product arrays. They accept operands at any time, without results."""
+    """Return a class of stand-ins for `count` dot-product arrays, which accept operands but return no results."""
     ready = iter([h.free(f"array_{array}_ready") for array in range(count)])
 
     def build(array: Any) -> Module:
@@ -291,5 +291,5 @@ class AccumulatorsStandIn:
 
 
 def accumulator_word(mark: Value, panel: Value, place: int) -> Value:
-    """Return a test word of C. Bit 0 tells instructions apart. The other bits are the numbers of panel and register."""
+    """Return a word of test data for C: bit 0 is `mark` (one of two instructions), then panel and register."""
     return Cat(mark, panel, Const(place, PLACE_BITS))

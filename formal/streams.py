@@ -43,7 +43,7 @@ _FEW_BLOCKS = 8
 
 
 def _echo(unit: Any) -> Module:
-    """Build a stand-in for a dot-product unit, whose result is one bit of the accumulator."""
+    """Build a stand-in for a dot-product unit. All bits of its result are bit 0 of the accumulator."""
     m = Module()
     bit = delayed(m, unit.step.c[0], unit.config.latency, unit.enable, "stage")
     m.d.comb += unit.result.d.eq(bit.replicate(32))
@@ -126,7 +126,7 @@ def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
 
 
 def claim_chosen(h: Harness, quiet: Value) -> None:
-    """Claim that nothing has begun (`quiet` is 1) in the first cycle, in which the free constants get their values."""
+    """Claim that `quiet` is 1 in the first cycle, in which free variables that stay constant get their values."""
     begun = Signal(name="begun")
     h.m.d.sync += begun.eq(1)
     h.claim("constants_are_chosen", begun | quiet)
@@ -161,7 +161,7 @@ def _core_cycles(config: CoreConfig) -> int:
 
 
 def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
-    """Return the value that a signal had in the cycle in which the component accepted the marked input."""
+    """Return a signal's value in the cycle in which the component accepted the one input that the proof marks."""
     kept = Signal(name=name)
     with h.m.If(flow.marks):
         h.m.d.sync += kept.eq(value)
@@ -261,7 +261,7 @@ def _warps(config: CoreConfig) -> list[Parameters]:
 
 
 def _warps_and_half_cores(config: CoreConfig) -> list[Parameters]:
-    """Return a configuration's array of dot-product units, and the 8 x 4 array in the tensor cores of a CTA."""
+    """Return the configuration's array of dot-product units and, if units take 32 bytes of A, a CTA's 8 x 4 array."""
     in_one_step = config.step_bytes == 32
     return [*_warps(config), *[(replace(bare(config), rows=8, columns=4),)] * in_one_step]
 

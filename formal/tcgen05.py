@@ -133,7 +133,7 @@ def _order(h: Harness) -> None:
 
 
 def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: SlotModel) -> tuple[list[Signal], Value]:
-    """Claim that columns of tensor memory are requested for one instruction slot first, and then for the other slot.
+    """Claim that all columns of tensor memory for one instruction slot are requested before those for the other slot.
 
     Return a mask of the columns that are stored for each slot, and a mask of the slots with missing columns.
     """
@@ -243,7 +243,7 @@ def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, colum
 
 
 def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_other_cta: tuple[Value, Value]) -> None:
-    """Claim that each array gets the right operands. `of_other_cta`: mark and panel number of the other CTA's B."""
+    """Claim that each array gets the right operands. `of_other_cta`: instruction and panel of the other CTA's B."""
     current, panel = model.current, model.panel
     number, mark = _number_of_d(current, panel), current.mark
     is_own = ~current.pair | (panel[0] == current.odd)

@@ -110,7 +110,7 @@ def _results(h: Harness) -> None:
     flow = Flow(h, reset, source, sink, DEPTH)
 
     def accumulators(store: Accumulators) -> Module:
-        """Build a stand-in for the accumulators: words with the array number and a bit that marks one transfer."""
+        """Build a stand-in for the accumulators. Each word has the array number; one bit marks one transfer."""
         m = Module()
         m.d.comb += [
             store.i.ready.eq(1),

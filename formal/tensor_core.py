@@ -34,7 +34,7 @@ class Echo(Warp):
     bits = 2
 
     def elaborate(self, platform: object) -> Module:
-        """Build the queue of results that replaces the dot-product units of the array."""
+        """Build a queue of results, which stands in for the dot-product units of the array."""
         m, queue = Module(), Queue("items", self.bits, reset_less=False)
         m.d.comb += [self.i.ready.eq(queue.count != DEPTH), self.o.valid.eq(queue.count != 0)]
         self.show(m, queue.entries[0])
@@ -65,7 +65,7 @@ class EchoEverywhere(Echo):
 
 
 def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
-    """Yield every word of a result with its number: first the registers of all lanes, then the flags of all rows."""
+    """Yield (number, word) for each word of a result: D registers of all lanes, then metadata flags of all rows."""
     for lane, register in product(range(LANES), range(REGISTERS)):
         yield lane * REGISTERS + register, result.d[lane][register]
     for row in range(ROWS):

@@ -34,7 +34,7 @@ def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
 
 
 class _Operands:
-    """A metadata decoder and a dot-product unit, with free inputs, and the elements that each multiplier must get."""
+    """A metadata decoder and a dot-product unit with free variables as inputs, and what each multiplier must get."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
         unit = self.unit = h.add("unit", opened(Unit(config)), enable=1)

@@ -48,7 +48,7 @@ def _add(h: Harness, name: str, count: int, array: type[Echo]) -> Warpgroup:
 
 
 def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *others: Any) -> None:
-    """Offer multiplications with N = 8 * `panels` at an input, in any cycles. `others` are further assignments."""
+    """Offer multiplications with N = 8 * `panels` at an input, in any cycles. `others`: further signal assignments."""
     payload, fields = source.payload, decided(h, name, source, _FIELDS, reset)
     h.m.d.comb += [
         payload.operation.eq(Operation.MULTIPLY),
@@ -61,7 +61,7 @@ def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *ot
 
 
 class _Shown(EchoEverywhere):
-    """Stand-in for an array of dot-product units. Its results have low bits of C and metadata, and the warp number."""
+    """Stand-in for an array of dot-product units. It returns a bit of C, a bit of the metadata, and the warp number."""
 
     def shown(self) -> Value:
         """Return the operand bits that this stand-in for an array of dot-product units copies to its results."""

@@ -115,7 +115,7 @@ def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | Non
 def scaled_instructions(
     scales: BlockScales, k: int, fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None
 ) -> tuple[Instruction, ...]:
-    """Return the instructions that accept the given block scales; a library would likely choose the first instruction.
+    """Return the instructions that accept the given block scales. A library would most likely use the first of them.
 
     The number of scales and K give the block length. All returned instructions have the sparsity structure of the first
     one. For the parameters `fmt`, `arch`, `dense` and `accumulate` see :func:`sptc.gemm.choice.instructions_for`. Raise

@@ -89,7 +89,7 @@ class Expressions:
         return self._numbers.setdefault(part, len(self._numbers))
 
     def of(self, way: Way) -> int:
-        """Return a number for a way of summation. Ways of summation with equal numbers give sums with equal bits.
+        """Return a number for a way of summation. Ways of summation with the same number give the same result bits.
 
         Raise an `OperandError` if K cannot be divided as the way of summation requires.
         """
@@ -117,7 +117,7 @@ class Expressions:
         return self._chains[name]
 
     def _of_one(self, way: Way) -> int:
-        """Return a number that identifies the sum of a way of summation without stream-K."""
+        """Return a number for a way of summation without stream-K. Equal numbers mean equal result bits."""
 
         def plus(one: int, other: int) -> int:
             return self._number(("plus", *sorted((one, other))))
@@ -192,7 +192,7 @@ def candidates(
 
 
 def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
-    """Return iterators over arguments of :class:`Way`, one per kind of summation such as split K; likely ones first."""
+    """Return iterators over arguments of :class:`Way`: one for each kind of summation; likely kinds come first."""
     if group:
         return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
     half, few = result in ("f16", "bf16"), [{}, *({"split_k": split} for split in _FEW)]
@@ -228,7 +228,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Return iterators over arguments of :class:`Way`, if a group scale is for `instructions` instructions along K."""
+    """Return iterators over arguments of :class:`Way` for group scales that each cover `instructions` instructions."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]
@@ -252,7 +252,7 @@ def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
 
 
 def _slices() -> Iterator[_Words]:
-    """Yield attributes `split_k`, `tile` and `cut` of :class:`Way`. With equal slices, `tile` and `cut` do nothing."""
+    """Yield `split_k`, `tile` and `cut` for :class:`Way`. If slices of K are equally long, the last two do nothing."""
     for tile, cut, split in product(_TILES, ("rounded up", "balanced"), (*_FEW, *_MANY)):
         yield {"split_k": split, "tile": tile, "cut": cut}
 

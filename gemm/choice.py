@@ -39,7 +39,7 @@ def instructions_for(
 
 
 def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
-    """Return instructions that give the same result bits as `i`, one for each other family, sparsity and ``.kind``."""
+    """Return instructions of each other family, sparsity or ``.kind`` that give the same result bits as `i`."""
     instructions, modelled = dict[object, Instruction](), target_named(arch).arch
     scales = i.scale_format.name if i.scale_format else None
     for other in _every_instruction_for(f"{i.a.name},{i.b.name}", arch, not i.sparse, i.d.name, scales):

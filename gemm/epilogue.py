@@ -75,11 +75,11 @@ class Epilogue:
         return replace(self, scale_a=scale_a, scale_b=scale_b, c=c, bias=bias)
 
     def take(self, shape: tuple[int, int], rows: slice | NDArray, columns: slice | NDArray) -> "Epilogue":
-        """Return the epilogue for some rows and columns of a product with the given shape."""
+        """Return the epilogue for the given rows and columns of a matrix product of shape `shape`."""
         return self.mapped(lambda array: np.broadcast_to(array, shape)[rows][:, columns])
 
     def turned(self, shape: tuple[int, int]) -> "Epilogue":
-        """Return the epilogue of the transposed product. The sums are still multiplied by the scale of A first."""
+        """Return the epilogue for the transposed product. It multiplies by the scale of A first, as the original."""
         return self.mapped(lambda array: np.broadcast_to(array, shape).T)
 
     def exactly(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -129,14 +129,14 @@ def broadcasts(array: NDArray, shape: tuple[int, ...]) -> bool:
 def scaling_factors(
     values: NDArray[np.float32], scale_a: NDArray[np.float32], scale_b: NDArray[np.float32], order: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the two factors of the last multiplication if values are scaled in an order of :data:`SCALE_ORDERS`."""
+    """Return two factors whose product is `values` scaled in the given order, one of :data:`SCALE_ORDERS`."""
     if order == "product":
         return values, scale_a * scale_b
     return (values * scale_a, scale_b) if order == "a then b" else (values * scale_b, scale_a)
 
 
 def to_codes(values: NDArray, result: str, rounding: str = "RNE", saturate: bool | None = None) -> NDArray:
-    """Round float32 or int32 to a type of :data:`RESULTS`, as :func:`~sptc.tensors.encode.encode`; return the codes.
+    """Convert float32 or int32 to codes of a type of :data:`RESULTS`; round as :func:`~sptc.tensors.encode.encode`.
 
     The default of `saturate` depends on the type, see the description of this module.
     """

@@ -283,7 +283,7 @@ class _Examination:
                 yield way
 
     def _every_way(self) -> Iterator[Way]:
-        """Yield the ways of summation that were tried before the fault search, then more. Generate each way once."""
+        """Yield each way of summation once: first those tried before the search for faults, then further ones."""
         yield from self._known_ways
         for way in self._more_ways:
             self._known_ways.append(way)
@@ -299,7 +299,7 @@ class _Examination:
         return [one for one, distance in far.items() if distance <= _MOST_ERROR * min(far.values())]
 
     def _by_ways(self, fault: Fault, few: bool = False) -> Iterator[Explanation]:
-        """Yield explanations by a fault and by the ways of summation that reproduce the most outputs of a sample."""
+        """Yield explanations by a fault and a way of summation; use ways that best reproduce a sample of outputs."""
         place = np.ix_(*self._probe)
         grid, target, differs = Grid(fault.setting, *self._probe), self.target[place], self.differs[place]
         best, most, tried = None, 0, 0
@@ -330,7 +330,7 @@ class _Examination:
             yield explanation
 
     def _whole(self, fault: Fault, way: Way) -> Explanation | None:
-        """Return how a fault explains the whole result; None if :meth:`judged` rejects the fault.
+        """Return how a fault explains the whole result; None if :meth:`judged` finds the evidence too weak.
 
         Also return None if the changed way of summation gives the same product without the other changes of the fault.
         """
@@ -355,7 +355,7 @@ class _Examination:
             yield from self._by_ways(fault)
 
     def _uncleared(self) -> Iterator[Explanation]:
-        """Try kernel faults: each output tile begins from the accumulator of the previous tile."""
+        """Yield explanations by a kernel fault: each output tile begins with the accumulator of the previous tile."""
         if not self.setting.epilogue.is_empty or self.setting.has_scales_along_k:
             return
         ways = [way for way in self.problem.ways if way.split_k == 1 and not way.promote and way.stream_k is None]

@@ -1,4 +1,4 @@
-"""Kernel faults in operands: elements are read from wrong addresses, as another type, or rounded; metadata is wrong."""
+"""Kernel faults in operands: wrong addresses, wrong element types, unwanted rounding, or wrong metadata."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -37,7 +37,7 @@ _READ = "operand read from other places"
 
 
 def types(setting: Setting, i: Instruction) -> Iterator[Fault]:
-    """Yield possible kernel faults: elements of A or B, or block scales, are interpreted as another type."""
+    """Yield possible kernel faults: elements of A or B, or block scales, are interpreted as a wrong type."""
     if i.scale_format:
         scale = i.scale_format.name
         other = "ue4m3" if scale == "ue8m0" else "ue8m0"
@@ -60,7 +60,7 @@ def _retyped(way: Way, a: str, b: str) -> Way:
 
 
 def _with_instruction(way: Way, old: str, new: str) -> Way:
-    """Return a way of summation with part of the instruction's name replaced; unchanged if the new name is unknown."""
+    """Return a way with `new` for `old` in its instruction's name; the same way if there is no such instruction."""
     try:
         return replace(way, instruction=str(instruction_named(way.instruction.replace(old, new), way.arch)))
     except Error:
@@ -96,7 +96,7 @@ def layouts(setting: Setting, i: Instruction) -> Iterator[Fault]:
 
 
 def k_maps(setting: Setting, unit: int) -> Iterator[Fault]:
-    """Yield possible kernel faults: blocks of A, of B, or of metadata are read from another position along K.
+    """Yield possible kernel faults: the kernel reads blocks of A, of B or of metadata from wrong positions along K.
 
     The smallest block has `unit` columns of A, which is the K of one instruction.
     """
@@ -219,7 +219,7 @@ def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
 
 
 def _lines(rows: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield wrong index maps of metadata rows, within the whole matrix and within blocks of rows, with descriptions."""
+    """Yield wrong index maps for metadata rows, with descriptions: maps of the whole matrix and of blocks of rows."""
     yield from named_maps(rows)
     every = np.arange(rows)
     for size in (8, 16, 32, 64, 128):
@@ -249,7 +249,7 @@ def _tables() -> Iterator[tuple[str, NDArray]]:
 
 
 def _layouts(rows: int, chunks: int, bits: int) -> dict[str, NDArray[np.intp]]:
-    """Return, for each memory layout of metadata, the addresses of all nibbles, shape (rows, chunks)."""
+    """Return the addresses of nibbles in each memory layout of metadata; entry [i, j] is for nibble j of row i."""
     row, chunk = np.indices((rows, chunks))
     every = row * chunks + chunk
     addresses = {"row by row": every}

@@ -65,7 +65,7 @@ def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
 
 
 def _matched(correct: Outputs, y: Outputs) -> NDArray[np.intp] | None:
-    """Return for each row of `y` its index in `correct`; None if under half of the rows match, or no row has moved."""
+    """Return, for each row of `y`, the equal row of `correct`; None if under half have one, or none has moved."""
     index = sources(correct, y)
     own = np.arange(len(index))
     whole = np.where(index >= 0, index, own)
@@ -152,7 +152,7 @@ def _within_tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iter
 
 
 def _position_text(index: NDArray[np.intp], height: int, width: int) -> tuple[str, float]:
-    """Return a permutation of the outputs in a tile as text, and the information content of the permutation in bits."""
+    """Describe a permutation of the outputs in a tile: return a text, and its information content in bits."""
     every = np.arange(height * width).reshape(height, width)
     for text, candidate in (("stored", every.T.ravel()), ("read", every.reshape(width, height).T.ravel())):
         if np.array_equal(index, candidate):
@@ -173,7 +173,7 @@ def _position_text(index: NDArray[np.intp], height: int, width: int) -> tuple[st
 
 
 def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
-    """Yield wrong conversions of results: kind and text of the fault, and the function that converts sums to codes."""
+    """Yield faulty conversions of sums to results: kind of fault, description, and the function that converts."""
     rounding, special = "rounding of the result", "special values"
     if FORMATS[result].is_integer:
         if result == "s8":

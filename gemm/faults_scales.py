@@ -1,4 +1,4 @@
-"""Faults in scales, C and bias: a kernel ignores these arrays, applies them wrongly, or reads wrong positions."""
+"""Faults in scales, C and bias: a kernel ignores such an array, applies it wrongly, or reads it at wrong positions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ _Applied = dict[str, NDArray]
 
 
 def _epilogue_arrays(setting: Setting) -> Iterator[tuple[str, str, str, NDArray]]:
-    """Yield field, kind of fault, name and array for each array of the epilogue: scales of A and B, C and bias.
+    """For each array of the epilogue (scales of A and B, C, bias), yield field, kind of fault, name and array.
 
     If the product is computed transposed, the names are those of the transposed product.
     """
@@ -64,13 +64,13 @@ class LineArray:
     part: str  #: Argument of :meth:`sptc.gemm.setting.Setting.part` that selects the array
 
     def with_lines(self, setting: Setting, index: Index) -> Setting:
-        """Return operands with which row or column p uses the array entries of row or column ``index[p]``."""
+        """Return operands in which one array (such as C) has, at row or column p, the entries of ``index[p]``."""
         places = [np.arange(size) for size in setting.shape]
         places[self.axis] = index
         return setting.with_parts({self.part: setting.take(places[0], places[1]).part(self.part)})
 
     def line_against_all(self, setting: Setting, line: int, others: Index) -> Setting:
-        """Return copies of a row (column) of a matrix product, each with the array entries of another row (column)."""
+        """Return a product with copies of row (column) `line`; copy p uses row (column) p of one array, such as C."""
         count = setting.shape[self.axis]
         places = [others, others]
         places[self.axis] = np.arange(count)
@@ -329,7 +329,7 @@ def _regrouped(setting: Setting, length: int, index: Index) -> Setting:
 
 
 def _cut_chains(length: int, way: Way) -> Way:
-    """Return a way of summation with its chains of instructions shortened to at most `length` elements along K."""
+    """Return a way of summation whose chains of instructions have at most `length` elements along K."""
     k = way.parsed.k
     return way if way.promote * k <= length else replace(way, promote=max(1, length // k))
 

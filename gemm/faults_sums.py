@@ -70,7 +70,7 @@ def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[
 
 
 def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Iterator[Fault]:
-    """Yield faults of kernels that omit or repeat slices of `unit` elements along K; `fitted` has a count per slice."""
+    """Yield faults of kernels that omit or repeat slices of `unit` elements of K. `fitted`: how often each is added."""
     counts = np.rint(fitted).astype(int)
     if (np.abs(fitted - counts) > _NEAR).any() or (counts < 0).any() or (counts > 4).any() or not counts.any():
         return
@@ -100,7 +100,7 @@ def _slice_orders(counts: NDArray[np.int_]) -> list[NDArray[np.intp]]:
 
 
 def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
-    """Return a text that names missing and repeated slices of K, and the kind of fault: accumulator or slice of K."""
+    """Return a text that names missing and repeated slices of K, and the fault's kind (accumulator, or slice of K)."""
     words = []
     for count in np.unique(counts[counts != 1]):
         runs = runs_of(np.flatnonzero(counts == count))

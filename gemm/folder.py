@@ -74,7 +74,7 @@ class ProductFolder:
         self.problem = problem
 
     def add(self, block: Block) -> None:
-        """Write a finished block of outputs to the journal. The outputs must already be in the result file."""
+        """Record in the journal that a block of outputs is finished. The outputs must already be in the result file."""
         self._journal.write({block.index: asdict(block)})
         self.done[block.index] = block
 
@@ -83,7 +83,7 @@ class ProductFolder:
         return (index for index in range(count) if index not in self.done)
 
     def finish(self, output: Path) -> None:
-        """Move the result to `output` and remove the folder; raise a `FileError` if the result cannot be moved."""
+        """Move the result file to `output`, then remove the product's folder. Raise a `FileError` if the move fails."""
         move_whole(self.path / _RESULT, output)
         self.close()
         shutil.rmtree(self.path, ignore_errors=True)

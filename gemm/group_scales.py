@@ -41,7 +41,7 @@ class GroupScales:
         return replace(self, a=of(self.a), b=of(self.b))
 
     def turned(self) -> "GroupScales":
-        """Return the group scales of the transposed product; field `a` still holds the scales of A."""
+        """Return the group scales of the transposed product. Each array is transposed, but `a` remains that of A."""
         return replace(self, a=self.a.swapaxes(1, 2), b=self.b.swapaxes(1, 2))
 
     def with_blocks(self, unit: int, index: NDArray[np.intp]) -> "GroupScales | None":
@@ -72,7 +72,7 @@ class GroupScales:
         return first // self.length
 
     def scaled_sum(self, results: NDArray, chains: list[NDArray[np.intp]], k: int, scaling: str) -> NDArray[np.float32]:
-        """Return a slice's sum: results of instruction chains, multiplied by their group scales, are added to +0.
+        """Return the sum of a slice of K: to +0, add each result of a chain of instructions times its group scales.
 
         `k` is the K of one instruction, and `scaling` one of :data:`~sptc.gemm.ways.GROUP_SCALINGS`.
         """
@@ -96,7 +96,7 @@ class GroupScales:
 
 
 def grouped_way(way: Way, groups: GroupScales | None) -> Way:
-    """Return a way of summation with defaults for `promote` and `group_scaling`, which group scales need."""
+    """Return a way of summation. If there are group scales, unset `promote` and `group_scaling` get default values."""
     if groups is None:
         return way
     promote = way.promote or max(1, groups.length // way.parsed.k)
@@ -104,7 +104,7 @@ def grouped_way(way: Way, groups: GroupScales | None) -> Way:
 
 
 def check_groups(way: Way, groups: GroupScales | None, instructions: int) -> None:
-    """Check that a way of summation states where group scales apply, and sums each group in its own instructions.
+    """Check that a way of summation states how to apply group scales, and that no chain of instructions spans two.
 
     Raise an `OperandError` if group scales or their arithmetic are missing, the sums are integers, or a chain is in
     several groups.

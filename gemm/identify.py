@@ -246,7 +246,7 @@ diagnose.__signature__ = signature(identify).replace(return_annotation=Diagnosis
 
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:
-    """Return operands and epilogue of a matrix product as a :class:`Setting`, in the formats of an instruction."""
+    """Return operands (converted to the formats of an instruction) and epilogue of a product as a :class:`Setting`."""
     a, b, scales, groups = operands.parts(i)
     return Setting(
         a=a.codes, nibbles=a.nibbles, k=a.k, granularity=i.granularity, b=b, scales=scales, groups=groups,

@@ -58,7 +58,7 @@ def named_maps(count: int, *, powers: Sequence[int] = _POWERS) -> Iterator[tuple
 
 
 def describe_map(index: Index, noun: str) -> tuple[str, float]:
-    """Return a text for an index map of rows or columns (`noun`), and the information content of the map in bits."""
+    """Describe an index map of `noun` (rows or columns): return a text, and the map's information content in bits."""
     count = len(index)
     changed = np.flatnonzero(index != np.arange(count))
     for text, named in named_maps(count):
@@ -86,14 +86,14 @@ def listed(items: Sequence[str], most: int = _LISTED) -> str:
 
 
 def _moved(where: str, noun: str, text: str) -> str:
-    """Return a sentence on the moved rows or columns `where`; `text` states which rows or columns they hold."""
+    """Return a sentence that says which rows or columns (`where`) have moved, and from which positions (`text`)."""
     if text.startswith(("reversed", "transposed")):
         return f"{where} are {text}"
     return f"{where} are moved: {noun[:-1]} p holds {noun[:-1]} {text}"
 
 
 def describe_set(places: Index, count: int, noun: str) -> tuple[str, float]:
-    """Return a set of indices below `count` as text, and the information content of the set in bits."""
+    """Describe a set of indices below `count`: return a text, and the information content of the set in bits."""
     if len(places) == count:
         return f"all {count} {noun}", 0.0
     if not len(places):
@@ -110,7 +110,7 @@ def describe_set(places: Index, count: int, noun: str) -> tuple[str, float]:
 
 
 def runs_of(places: Index) -> list[tuple[int, int]]:
-    """Return the first and last index of each run of successive indices; there is at least one index."""
+    """Split a nonempty sorted array of indices into runs of successive numbers; return first and last of each run."""
     cuts = np.flatnonzero(np.diff(places) > 1) + 1
     return [(int(run[0]), int(run[-1])) for run in np.split(places, cuts)]
 

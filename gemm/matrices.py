@@ -109,7 +109,7 @@ class Factors:
         return replace(self, a=self.a[:, order], b=self.b[order])
 
     def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "Factors":
-        """Return the operands for some rows and columns of the matrix product."""
+        """Return the operands that determine the given rows and columns of the matrix product."""
 
         def of(array: NDArray | None, where: slice | NDArray) -> NDArray | None:
             return None if array is None else array[where]
@@ -254,7 +254,7 @@ def loses_bits(array: NDArray, fmt: Format) -> bool:
 
 
 def dense_codes(name: str, array: NDArray, fmt: Format, nan: str = "error") -> NDArray:
-    """Return the codes of a matrix, rounded to a format if it holds numbers; messages call the matrix `name`.
+    """Return the codes of a matrix. Numbers are rounded to the format, codes are kept. Error messages call it `name`.
 
     `nan` is the policy for NaN, one of :data:`sptc.tensors.quantise.NAN_POLICIES`. Raise an `OperandError` if the shape
     or type is wrong, the policy refuses a NaN, or a number for an integer format is not an integer in its range.

@@ -190,7 +190,7 @@ def _broadcast(left: NDArray | Compressed, right: NDArray | Compressed) -> tuple
 def _each(
     left: Any, right: Any, scales: BlockScales | None, shape: tuple[int, ...]
 ) -> Iterator[tuple[Any, Any, BlockScales | None]]:
-    """Yield the factors and block scales of every matrix product of a batch."""
+    """For each matrix product of a batch, yield its left and its right matrix, and their block scales."""
     for name, array in (("a", scales.a), ("b", scales.b)) if scales else ():
         if array.ndim < 2 or not broadcasts(array[..., 0, 0], shape):
             raise OperandError(f"block_scale_{name} of shape {array.shape} does not fit a batch of shape {shape}")

@@ -248,7 +248,7 @@ def _stored(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArra
 
 
 def _takes_scales(array: NDArray, fmt: Format, i: Instruction) -> bool:
-    """Return whether to quantise an array, for block scales or because an integer format cannot hold its elements."""
+    """Return whether an array needs quantising: for block scales, or if an integer format cannot hold its elements."""
     if i.scale_size:
         return True
     if not fmt.is_integer or array.dtype.kind in "iu" or array.ndim != 2:

@@ -65,7 +65,7 @@ def chosen(
 def all_chosen(
     fmt: str | None, instruction: str | None, arch: str, dense: bool, scales: BlockScales | None, k: int
 ) -> tuple[Instruction, ...]:
-    """Return the instruction that the caller names, or else all instructions of a format with different result bits.
+    """Return the instruction that the caller names, or else all instructions for `fmt` that differ in result bits.
 
     For arguments and errors see :func:`chosen` and :func:`sptc.gemm.block_scales.scaled_instructions`. Raise an
     `OperandError` if neither instruction nor format is given.
@@ -200,7 +200,7 @@ def _length(k: int, groups: int, chain: int) -> int:
 
 
 def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> NDArray[np.float32]:
-    """Return scales of groups along K for all rows of A (columns of B), shape (rows, groups); (1, groups) if shared."""
+    """Return scales of groups along K for each row of A (or column of B); one row if all rows share the scales."""
     if len(scales) in (1, lines):
         return scales
     if len(scales) != -(-lines // _BLOCK):

@@ -139,7 +139,7 @@ def pack(
 def random_metadata(
     instruction: str, rng: np.random.Generator | int, tiles: int = 1, *, selector: int = 0
 ) -> NDArray[np.uint32]:
-    """Draw random metadata words of a sparse instruction, with legal nibbles only.
+    """Return random metadata words of a sparse instruction, with legal nibbles only.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ def probe(
     arch: str = "sm_90",
     seed: int = 0,
 ) -> Probe:
-    """Draw random factors from several distributions; return the factors that distinguish the most ways of summation.
+    """Choose random matrices A and B from several distributions; return those that distinguish most ways of summation.
 
     `shape` is M, N and K; for `format`, `result` and `arch` see :func:`sptc.identify`. Raise an `InstructionError` or
     `OperandError` if there is no such format, result or architecture, or the shape is too large.

@@ -1,4 +1,4 @@
-"""Matrix products by a way of summation, computed block by block, and compared between back ends and with float64.
+"""Compute matrix products by a given way of summation, in blocks; compare them between back ends and with float64.
 
 While a product is computed, a folder holds the operands as codes, the addends of the sums, the result, and a record of
 the finished blocks. An interrupted product can therefore be resumed, and memory holds no more than one block. A block
@@ -84,7 +84,7 @@ class Problem:
 
     @property
     def all_size(self) -> tuple[int, int]:
-        """Number of rows and columns of the sums, for all rows of the caller's A."""
+        """Shape of the array of sums, for all rows of the caller's A; rows and columns exchanged if `swapped`."""
         n = self.shape[1]
         return (n, self.all_rows) if self.way.swapped else (self.all_rows, n)
 
@@ -112,7 +112,7 @@ class Problem:
         return None if a is None or b is None else GroupScales(a, b, self.group_length)
 
     def backend(self, name: str, i: Instruction) -> Backend:
-        """Return the back end with a given name, which computes with the numerics of the problem for an instruction."""
+        """Return a named back end for an instruction, with the numerics that were changed for this product, if any."""
         changed = numerics(i, self.way.arch).replace(**self.numerics) if self.numerics else None
         return with_numerics(backend(name), changed, i, self.way.arch)
 

@@ -100,7 +100,7 @@ class Operands:
         return self._sparse[name]
 
     def _pruned(self) -> NDArray:
-        """Return the pruned A in the format of the sparse instructions; a dense kernel may also multiply it."""
+        """Return the pruned A with zeros, in the sparse instructions' format, for kernels that multiply it dense."""
         sparse, granularity = self._sparse_of(self._first, ""), self._first.granularity
         assert sparse.nibbles is not None
         assert granularity
@@ -172,7 +172,7 @@ class Search:
         return chains
 
     def codes(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
-        """Return the codes of some outputs as a way of summation gives them."""
+        """Return the codes of some outputs, computed by a way of summation."""
         epilogue = self._epilogue.take(self.target.shape, rows, columns)
         return stored(way, epilogue, sums(way, self.chains(way, rows, columns)))
 
@@ -240,7 +240,7 @@ class Search:
         return Output(ways[tile_way], all_factors.take(*place), self._epilogue.take(shape, *place))
 
     def is_possible(self, way: Way) -> bool:
-        """Return whether, for each output, some order of adding the slices of K gives the output."""
+        """Return whether every output can be obtained by adding its slices of K in some order."""
 
         def some(rows: slice | NDArray, columns: slice | NDArray) -> bool:
             expected = self.target[rows][:, columns]
@@ -301,7 +301,7 @@ def searched(
     group: int = 0,
     workers: int | None = None,
 ) -> Identification:
-    """Search for an exact way of summation. If there is none, return the nearest way of summation and a kernel fault.
+    """Search for a way of summation that gives all bits. If there is none, return the nearest, and a kernel fault.
 
     For `families`, `plain`, `variants` and `group` see :func:`sptc.gemm.candidates.candidates`, for `workers`
     :func:`sptc.gemm.candidates.streams`; stream-K is not searched with group scales. `problem` returns the input of the

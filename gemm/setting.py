@@ -103,7 +103,7 @@ class Setting:
         )
 
     def codes(self, way: Way) -> NDArray:
-        """Return the result codes of the whole matrix product by a way of summation."""
+        """Return the result codes of the whole matrix product, computed by a way of summation."""
         return product(
             way, self.factors(way), self.computes, self.epilogue, self.start, None, self.is_cleared, self.finish
         )
@@ -115,7 +115,7 @@ class Setting:
         return value[int(inside)] if field == "scales" and inside else getattr(value, inside) if inside else value
 
     def with_parts(self, parts: Mapping[str, Any]) -> "Setting":
-        """Return the operands and epilogue with some arrays replaced; the keys are names that :meth:`part` takes."""
+        """Return operands and epilogue with some arrays replaced. The keys are names of arrays as in :meth:`part`."""
         setting = self
         for name, value in parts.items():
             field, _, inside = name.partition(".")

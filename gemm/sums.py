@@ -137,7 +137,7 @@ class Chains:
 
 
 def sums(way: Way, chains: Chains) -> NDArray:
-    """Return the sums of all outputs by a way of summation, float32 or int32, before the epilogue."""
+    """Compute all outputs by a way of summation; return the sums before the epilogue, as float32 or int32."""
     if way.stream_k is None:
         parts = slices(way, chains)
         return combine(parts, way.order, partial(added, way)) if len(parts) > 1 else parts[0]
@@ -151,7 +151,7 @@ def sums(way: Way, chains: Chains) -> NDArray:
 
 
 def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Way]]:
-    """Yield, for each group of outputs with the same slices of K, its rows, its columns and its way of summation."""
+    """Yield groups of outputs that have the same slices of K: rows, columns and way of summation of each group."""
     place, dealing = chains.place, way.stream_k
     assert dealing
     numbers, ways = way.of_tiles(place.shape, chains.factors.count)
@@ -185,7 +185,7 @@ def stored(way: Way, epilogue: Epilogue, total: NDArray, finish: Finish | None =
 
 
 def added(way: Way, one: NDArray, other: NDArray) -> NDArray:
-    """Add two terms, each the sum of a slice of K or a running sum of slices; round to the type of running sums."""
+    """Add two terms, each the sum over one or more slices of K. Round to the type of running sums, if there is one."""
     total = _plus(one, other)
     return rounded_values(total, way.running) if way.running else total
 
@@ -226,7 +226,7 @@ def check_result(way: Way) -> None:
 
 
 def blocks(shape: tuple[int, int], chains: int) -> Iterator[tuple[slice, slice]]:
-    """Yield the rows and columns of blocks of outputs. A block's results, `chains` per output, fit into memory."""
+    """Yield rows and columns of blocks of outputs, small enough that a block's results fit into memory."""
     columns = min(_COLUMNS, shape[1])
     rows = max(1, min(_ROWS, _HELD // (columns * chains)))
     for row in range(0, shape[0], rows):

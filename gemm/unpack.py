@@ -156,7 +156,7 @@ def _gathered(name: str, value: Any, fragment: Fragment, i: Instruction) -> NDAr
 
 
 def _operand(i: Instruction, name: str, value: Any, smem: NDArray[np.uint8] | None) -> NDArray:
-    """Return the codes of A or B from registers or shared memory."""
+    """Return the codes of matrix A or B, gathered from registers or shared memory."""
     fmt = i.a if name == "a" else i.b
     if i.family == "mma" or isinstance(value, np.ndarray):
         if i.family != "mma" and name == "b":

@@ -1,4 +1,4 @@
-"""Ways of summation: everything except the operands that determines the bits of a matrix product.
+"""Ways of summation: all that determines the bits of a matrix product, except its operands.
 
 An output is a sum of chains of instructions along K. A tensor core computes a chain: the result of each instruction is
 the accumulator of the next instruction. The results of chains are added in f32 under IEEE rules, round to nearest even
@@ -176,7 +176,7 @@ class Way:
 
     @property
     def has_slices(self) -> bool:
-        """Whether the results of several slices of K are added."""
+        """Whether each output is a sum of several slices of K."""
         count = len(self.split_k) if isinstance(self.split_k, tuple) else self.split_k
         return self.stream_k is not None or count > 1
 
@@ -207,7 +207,7 @@ class Way:
             raise OperandError(f"interleave needs an even number of instructions along K, not {instructions}")
 
     def slices(self, instructions: int) -> list[list[NDArray[np.intp]]]:
-        """Return the chains of every slice of K; a chain is an array of instruction indices. Not valid for stream-K.
+        """Return the chains of each slice of K. A chain is an array of instruction indices. Not valid for stream-K.
 
         Raise an `OperandError` if there are more slices than K tiles, the given lengths of slices do not add up to K,
         or K cannot be interleaved.
@@ -289,7 +289,7 @@ _GROUP_ADDITIONS = {"fused": "added by FMA", "rounded": "rounded and added"}
 
 
 def _bits_of(order: object) -> tuple[int, ...]:
-    """Return the bits of slice numbers that an order such as ``tree 1 0`` lists: (1, 0). Empty for other orders."""
+    """Return the bit numbers that an order such as ``tree 1 0`` lists, here (1, 0). Return () for any other order."""
     words = order.split(" ") if isinstance(order, str) else []
     digits = words[1:] if words[:1] == ["tree"] else []
     bits = tuple(map(int, digits)) if {*digits} <= {*"0123456789"} else ()
@@ -302,7 +302,7 @@ def _added(order: str) -> str:
 
 
 def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]) -> Term:
-    """Add one or more terms in an order of :data:`ORDERS`, or in a tree over the bits of their numbers; return the sum.
+    """Return the sum of terms in an order of :data:`ORDERS`, or in a tree of pairs whose indices differ in one bit.
 
     Raise an `OperandError` if the order is ``any``, or if the order is a tree over bits for another number of terms.
     """

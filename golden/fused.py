@@ -33,7 +33,7 @@ def fused_step(
     scales: Scales | None = None,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Add the products of one step to the accumulator, round once, and return the new accumulator.
+    """Add aligned products to the accumulator, round the sum once, and return the new accumulator.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ def grouped_step(
     scales: Scales,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Add the scaled sums of products of one step to the accumulator, round once, and return the new accumulator.
+    """Add block-scaled sums of products to the accumulator, round once, and return the new accumulator.
 
     The parameters are those of :func:`~sptc.golden.fused.fused_step`, but the elements are e2m1, and each group of 16
     products has block scales, shape (products / 16, ...). `numerics` also gives the number of products per sum.

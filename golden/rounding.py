@@ -1,4 +1,4 @@
-"""Rounding of aligned terms, and of the exact sum at the end of a step.
+"""Rounding of each aligned term, and of the exact sum of the aligned terms.
 
 Every exact sum fits into a float64: it has at most 49 bits, and its last bit is worth 2**-317 or more. A zero result is
 always +0 (measured on an H200).

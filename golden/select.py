@@ -59,7 +59,7 @@ def kept_rows(nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[n
 
 @lru_cache(maxsize=4)
 def _offsets(granularity: Granularity) -> NDArray[np.intp]:
-    """Return the rows of B, counted from the start of the chunk, that each nibble selects, shape (16, stored)."""
+    """Return the rows of B that each of 16 nibbles selects, counted from the first row that the nibble can select."""
     if granularity.stored == 1:
         return np.array([[nibble >> 3] for nibble in range(16)])
     unit = granularity.logical // UNITS_PER_CHUNK

@@ -1,4 +1,4 @@
-"""Functions for both `fused_step` and `grouped_step`: scaling by powers of two, and special values (NaN and Inf)."""
+"""Code that `fused_step` and `grouped_step` share: scaling by powers of two, and special values (NaN and Inf)."""
 
 import numpy as np
 from numpy.typing import NDArray

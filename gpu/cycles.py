@@ -179,7 +179,7 @@ def table(about: str, measured: Iterable[Cycles]) -> str:
 
 
 def written(about: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return CSV text: the line `about` that describes the GPU, then the column names, then the rows."""
+    """Return CSV text: a comment line with `about` (a description of the GPU), then the column names, then the rows."""
     text = io.StringIO(newline="")
     text.write(f"# {about}\n")
     lines = csv.writer(text, lineterminator="\n")

@@ -83,7 +83,7 @@ def _build_once(path: Path, build: Callable[[Path], None]) -> None:
 
 
 def _is_usable(path: Path) -> bool:
-    """Return whether a file exists and, if it is a compiled file, is complete."""
+    """Return whether a file can be used: it exists and, if it is a compiled file, was written to its end."""
     if path.suffix not in _COMPILED:
         return path.exists()
     try:

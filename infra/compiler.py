@@ -56,7 +56,7 @@ def progress(message: str) -> None:
 def run_tool(
     command: list[str], folder: Path, tool: str, built: str, environment: dict[str, str] | None = None
 ) -> None:
-    """Run a command in a folder. In error messages, `tool` names the tool, and `built` the file that the tool builds.
+    """Run a command in a folder. Error messages name `tool` as the failing tool, and `built` as the file to be built.
 
     Raise a `BackendError` if the tool fails; the message has the first line of the tool's output that mentions a full
     disk or an error.

@@ -29,7 +29,7 @@ class Evidence(Enum):
 
     @property
     def meaning(self) -> str:
-        """One sentence that states with which GPU results, if any, the model was compared at this evidence level."""
+        """One sentence on this level of evidence: with which GPU results, if any, the model was compared."""
         return _MEANINGS[self]
 
 
@@ -61,7 +61,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Source:
-    """File of recordings or published results, with the level of evidence that it supports."""
+    """File of recordings or published results, with the level of evidence that it gives for an instruction's model."""
 
     level: Evidence  #: Level of evidence that the results in the file give for the instruction
     file: str  #: Path of the file of results, relative to ``recordings/``
@@ -82,13 +82,13 @@ def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opc
 
 
 def forms_of(instruction: Instruction, arch: str, opcode: Opcode | None = None) -> tuple[Form, ...]:
-    """Return the keys of the evidence for an instruction's model: one per location of A for ``wgmma``, else one."""
+    """Return the keys of an instruction's recorded evidence: one per location of A for ``wgmma``, else one."""
     places = ("registers", "shared") if instruction.family == "wgmma" else ("registers",)
     return tuple(form_of(instruction, arch, place, opcode) for place in places)
 
 
 def sources(form: Form) -> tuple[Source, ...]:
-    """Return the files of GPU results for a :class:`Form`, strongest evidence first. Level ``MODELLED`` has none."""
+    """Return the files of GPU results for an instruction on an architecture (maybe none), strongest evidence first."""
     return _sources().get(form, ())
 
 

@@ -111,7 +111,7 @@ FORMATS: dict[str, Format] = {
 
 
 def low_bit(fmt: Format, container_bits: int) -> int:
-    """Return the position of the lowest bit of an element of A or B in `container_bits` bits; others are ignored.
+    """Return the position of the lowest bit of an element of A or B among the `container_bits` bits that store it.
 
     Source: PTX ISA 9.7.14.6.3. An unpacked e2m1 is in bits 5:2 of a byte, six-bit types are in bits 5:0, tf32 is in
     bits 31:13 of a word.

@@ -160,7 +160,7 @@ def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str)
 
 
 def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:
-    """Raise an error for a shape, type or option that a descriptor can encode but the instruction does not support."""
+    """Raise an error for a shape, type or option that fits into a descriptor, but that the instruction lacks."""
     kind, instruction = KINDS[opcode.kind], descriptor.instruction
     a, b, n = instruction.a, instruction.b, instruction.n
     for name, value, accepted in (("M", instruction.m, opcode.rows), ("N", n, opcode.columns)):

@@ -258,7 +258,7 @@ def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
 def _narrowed(
     rows: Sequence[Variant], text: str, part: str, value: object, accepted: Callable[[Variant], Sequence[object]]
 ) -> Sequence[Variant]:
-    """Return the rows of the syntax table that accept a qualifier. Raise an error if no row accepts it."""
+    """Return the syntax variants that accept a qualifier. Raise an error if none accepts the qualifier."""
     if narrowed := [row for row in rows if value in accepted(row)]:
         return narrowed
     choices = list(dict.fromkeys(_spell(choice) for row in rows for choice in accepted(row)))
@@ -331,7 +331,7 @@ def one_of(choices: Sequence[str]) -> str:
 
 
 def _scale_size(row: Variant, word: str, stype: str, text: str) -> int | None:
-    """Check ``.scale_vec`` and the scale type against a row of the syntax table. Return the number of block scales."""
+    """Check ``.scale_vec`` and the scale type against one syntax variant of PTX. Return the number of block scales."""
     if not row.scales:
         return None
     kind = f"'.kind::{row.kind}'"

@@ -83,7 +83,7 @@ class MatrixMove:
 
     @property
     def row_elements(self) -> int:
-        """Number of elements in one row of shared memory."""
+        """Number of elements in one row of a matrix in shared memory."""
         return 8 * ROW_BYTES // self.container_bits
 
     @property

@@ -222,7 +222,7 @@ def unit_address(descriptor: SharedDescriptor, outer: Any, unit: Any, major: str
 def shared_map(
     descriptor: SharedDescriptor, mn: int, k: int, element_bits: int, *, major: str = "k", unit_elements: int = 0
 ) -> SharedMap:
-    """Return the map of A or B to shared memory.
+    """Return the map that gives the position of each element of A or B in shared memory.
 
     `mn` is the number of rows of A or of columns of B, and `k` the number of stored columns of A or of rows of B.
     `element_bits` is the distance in bits from one element to the next inside a unit. With `major` ``"k"``, neighbours

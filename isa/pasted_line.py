@@ -29,7 +29,7 @@ _ELLIPSIS = re.compile(r"\.\.\.|…|[\w>]\s*(?:-|\.\.)\s*[%$\w<]")
 
 @dataclass(frozen=True)
 class OperandRole:
-    """Operand of a PTX line, and its role in the instruction."""
+    """One operand in a PTX line, with the role that it has in the instruction."""
 
     role: str  #: Name of the operand in PTX, for example ``d``, ``a-desc`` or ``sp-sel``
     text: str  #: Text of the operand, as written in the line

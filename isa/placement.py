@@ -66,7 +66,7 @@ class OperandPlacement:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the operand matrix that is placed."""
+        """Numbers of rows and columns of the operand matrix whose placement is described."""
         rows, columns = self.words.shape
         return rows, columns
 
@@ -286,7 +286,7 @@ def _of_tensor_map(
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:
-    """Return formulas for lane, column and low bit of the block scales of `parts` times `lines` rows or columns."""
+    """Return formulas for lane, column and low bit of block scales. Rows are divided into `parts` parts of `lines`."""
     if parts == 1:
         return f"{index} % 32", f"{index}//32", "8*block"
     return f"{128 // parts}*({index}//{lines}) + {index} % 32", f"{index} % {lines}//32", "8*block"

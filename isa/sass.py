@@ -41,7 +41,7 @@ class Implementation:
 
 
 def sass_of(i: Instruction, arch: str) -> tuple[str, int]:
-    """Return name and number of the machine instructions (SASS) that execute an ``mma`` or ``wgmma``.
+    """Return the name of the SASS instruction that executes an ``mma`` or ``wgmma``, and how many of them it takes.
 
     An ``mma`` that the architecture emulates takes two machine instructions: f16 instructions for fp8, or 8-bit
     instructions for 4-bit integers. Further machine instructions, which are not counted, convert operands and add

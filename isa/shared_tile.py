@@ -146,7 +146,7 @@ def _packed(swizzle: Swizzle, shape: TileShape, major: str) -> tuple[int, int]:
 
 
 def check_tile(i: Instruction, opcode: Opcode | None, fmt: Format, swizzle: str, major: str) -> None:
-    """Raise an `OperandError` unless an instruction can read an operand with a given swizzle and major."""
+    """Raise an `OperandError` unless an instruction can read a tile with this swizzle and `major`: ``k`` or ``mn``."""
     if swizzle not in GENERATIONS[i.family].swizzles.values():
         accepted = ", ".join(GENERATIONS[i.family].swizzles.values())
         raise OperandError(f"{i.family} does not have the swizzle {swizzle!r}; the swizzle must be {accepted}")

@@ -118,7 +118,7 @@ class TensorMap:
         return self.element_bits == _WORD_BITS
 
     def below_each_other(self, count: int) -> "TensorMap":
-        """Return the map of `count` matrices stacked along the rows, each at the same addresses in its own CTA."""
+        """Return the map of `count` matrices, one per CTA, stacked to one matrix. All CTAs use the same addresses."""
         lanes, columns, low_bits = (np.tile(part, (count, 1)) for part in (self.lanes, self.columns, self.low_bits))
         return TensorMap(lanes, columns, low_bits, self.element_bits, self.copies)
 
@@ -166,7 +166,7 @@ def _tensor_map(
 
 
 def _base(name: str, address: int, layout: Layout) -> tuple[int, int]:
-    """Return lane and column of a tensor-memory address. Raise an error if the layout does not allow the lane."""
+    """Return lane and column of a tensor-memory address. Raise an error if no matrix in the layout may start there."""
     lane, column = decode_address(address, name)
     accepted = (0, 16) if layout.half_lanes else (0,)
     if lane not in accepted:

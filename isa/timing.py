@@ -55,7 +55,7 @@ _NARROWEST_BITS = 8
 
 @dataclass(frozen=True)
 class RegisterCycles:
-    """Minimum cycles for which the register file is busy with the operands of an instruction.
+    """Minimum cycles for which an SM's register file is busy with the operands of an instruction.
 
     Measured on an H200: for ``wgmma``, the shortest interval between two instructions with A in registers; for ``mma``,
     the interval, which is longer than the tensor core needs. What the hardware does in these cycles is not known.
@@ -85,7 +85,7 @@ class Resource(Enum):
 
 
 class Source(Enum):
-    """Level of evidence for a timing."""
+    """Level of evidence for an instruction's timing."""
 
     MEASURED = "measured"  #: interval and latency of this instruction were measured for this project
     FITTED = "fitted to measurements"  #: timing from a formula that was fitted to measurements of other types or N

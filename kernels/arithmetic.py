@@ -71,7 +71,7 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
 
 
 def _halfwords(machine: Machine, ins: Instruction, type_: str) -> Step:
-    """Execute ``add``, ``min`` and ``max`` of two integers of 16 bits in a register."""
+    """Execute packed ``add``, ``min`` and ``max``: each register holds two 16-bit integers."""
     name, *qualifiers = ins.words
     if name not in ("add", "min", "max") or len(qualifiers) > 1:
         raise not_modelled(ins)

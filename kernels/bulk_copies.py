@@ -120,7 +120,7 @@ def any_copy_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Operand]) -> Callable[[int], Box]:
-    """Return a function that takes a thread and returns the box in global memory that the thread's copy moves.
+    """Return a function from a thread to the global memory (a tensor's box, or bytes) that the thread's copy moves.
 
     For a copy without a tensor map, also remove the size operand, which is the first operand in `rest`.
     """

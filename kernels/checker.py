@@ -81,7 +81,7 @@ class Checker:
     def _of_threads(
         self, mask: Mask, at: NDArray[np.int64], octets: int
     ) -> tuple[int, NDArray[np.int64], NDArray[np.intp]]:
-        """Return the number of 32-bit words per cell, the index of each accessed cell, and the thread per access."""
+        """Return the words per cell (unit of checking), the index of each accessed cell, and each access's thread."""
         threads, every = self.machine.active(mask), self.machine.every(at)
         count, cells = cells_of(every if mask is None else every[threads], octets)
         return count, cells, threads if len(cells) == len(threads) else threads.repeat(len(cells) // len(threads))
@@ -155,7 +155,7 @@ class Checker:
         self._note(ins, "wrote", count, cells, threads)
 
     def overwrite(self, ins: Instruction, threads: NDArray[np.intp], at: NDArray[np.int64], octets: int) -> None:
-        """Check that earlier reads are ordered before copies by `threads` (one, or one per offset) to offsets `at`."""
+        """Check that earlier reads are ordered before copies to offsets `at`. `threads`: one, or one per offset."""
         count, cells = cells_of(at, octets)
         self._overwrite(ins, threads.repeat(len(cells) // len(at)) if len(threads) > 1 else threads, count, cells)
 
@@ -192,7 +192,7 @@ class Checker:
     def wrote_in_bulk(
         self, ins: Instruction, place: int, octets: int, barrier: int, origins: NDArray[np.int64] | None = None
     ) -> None:
-        """Record a bulk copy that completes at an ``mbarrier``. `origins` are global-memory offsets of the words."""
+        """Record a bulk copy into shared memory that completes at an ``mbarrier``. `origins`: sources of the words."""
         self.bulk_time += 1
         count, cells = cells_of(np.array([place]), octets)
         self._not_in_flight(ins, count, cells, "read")
@@ -261,7 +261,7 @@ class Checker:
         self.machine.report(ins, kind, rule, what, f"address {start % size:#x}, {self.machine.who(thread)}")
 
     def _warp_name(self, warp: int, thread: int) -> str:
-        """Return the name of a warp in a thread's cluster, with the warp's CTA if the thread is in another CTA."""
+        """Return a warp's name for a message about `thread`; the name includes the warp's CTA if it is another CTA."""
         each, own = self.machine.threads // WARP, thread // self.machine.threads
         size = self.machine.launch.cluster_size
         cta = own // size * size + warp // each

@@ -22,7 +22,7 @@ _MEMBER_MASKS = {"shfl": 4, "vote": 2, "match": 2, "redux": 2, "elect": 1, "bar"
 
 @dataclass(frozen=True)
 class _Meeting:
-    """Condition for the execution of an instruction ``.sync``."""
+    """Condition under which threads may execute an instruction ``.sync``."""
 
     group: int  #: Number of threads that wait for each other: those of a warp or of a warpgroup
     members: Reader | None  #: Function that reads the member masks, or None if all threads of the group are members

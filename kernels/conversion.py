@@ -145,7 +145,7 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
 
 
 def _nan_conversion(to: str, source: str, mode: str, *, ftz: bool) -> Callable[[NDArray], NDArray[np.uint64]] | None:
-    """Return a function that converts NaN codes as an H200 does, or None if the conversion gives the canonical NaN."""
+    """Return a function that converts NaN codes like an H200. Return None if the result is always the canonical NaN."""
     if (to, source) == ("f32", "bf16"):
         return lambda codes: codes.astype(np.uint64) << np.uint64(16)
     if (to, mode) == ("tf32", "rna"):

@@ -1,4 +1,4 @@
-"""Execute ``cp.async``: copies from global to shared memory, which complete as late as PTX allows.
+"""Execute ``cp.async``: copies from global to shared memory, delayed as long as PTX allows.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy". A copy reads and writes memory when its
 thread waits for its group, or at the end of the kernel: a missing wait therefore gives wrong results.
@@ -93,7 +93,7 @@ class ThreadGroups:
         self.execute(due_works)
 
     def execute(self, works: list[tuple[Callable[[Mask], None], Mask]]) -> None:
-        """Complete items of asynchronous work in order, each for the threads of its own mask."""
+        """Complete copies or other asynchronous work in list order; each function gets the mask of its threads."""
         for work, chosen in works:
             work(chosen)
 

@@ -1,4 +1,4 @@
-"""Descriptors of tensor-core instructions, as far as constants in the PTX text determine them."""
+"""Descriptors of tensor-core instructions: the bits that constants in the PTX text determine."""
 
 from collections.abc import Mapping
 

@@ -28,13 +28,13 @@ _FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 
 
 def views(array: NDArray) -> dict[int, NDArray]:
-    """Return views of an array with wider elements of up to 16 bytes. Key: array elements per element of the view."""
+    """Return views of an array as wider elements (up to 16 bytes), by the number of array elements in one of them."""
     types = UNSIGNED | {16: np.dtype(np.complex128)}
     return {size // array.itemsize: array.view(dtype) for size, dtype in types.items() if size >= array.itemsize}
 
 
 def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
-    """Divide accesses of `octets` bytes into cells of 1, 2 or 4 words. Return words per cell and cell indices."""
+    """Divide accesses into cells of 1, 2 or 4 words, the units of checking. Return words per cell and cell indices."""
     count = 4 if octets % 16 == 0 else 2 if octets % 8 == 0 else 1
     first, several = at >> count.bit_length() + 1, octets // (_WORD * count)
     return count, first if several <= 1 else (first[:, None] + np.arange(several)).reshape(-1)

@@ -108,7 +108,7 @@ def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], t
 
 
 def mma_step(machine: Machine, ins: Instruction) -> Step:
-    """Return a function that executes an ``mma`` with a guard predicate; `mma_steps` executes all other ``mma``."""
+    """Return a function that executes an ``mma`` with a guard predicate; `mma_steps` serves all other ``mma``."""
     one = _multiplication(machine, ins)
     return _run_step(machine, [(ins, one)]) if ins.guard else _nothing
 
@@ -179,7 +179,7 @@ def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
 
 
 class _Product:
-    """Register indices of grids of chains of ``mma``. Axes: grids, rows or columns, ``mma`` of a chain, registers."""
+    """Register indices for grids whose cells are chains of ``mma``. Axes: grid, row or column, ``mma``, register."""
 
     def __init__(self, machine: Machine, grids: list[_Grid]) -> None:
         self.machine = machine

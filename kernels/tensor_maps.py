@@ -95,7 +95,7 @@ class MapRecord:
 
     @property
     def box_bytes(self) -> int:
-        """Number of bytes of a box."""
+        """Number of bytes of a box (the part of a tensor that one copy moves)."""
         return int(np.prod(self.box)) * self.element_bytes
 
     def pieces(self, corner: list[int]) -> tuple[int, NDArray[np.int64], NDArray[np.bool_]]:

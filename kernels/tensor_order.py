@@ -87,7 +87,7 @@ class TensorOrder:
         self.time[words] = self.checker.seen[group, warp, warp][:, None]
 
     def issue(self, ins: Instruction, thread: int, ctas: Sequence[int], accesses: Accesses) -> None:
-        """Check and record the memory accesses, in each of `ctas`, of a multiplication or copy that a thread issues."""
+        """Check and record the memory accesses of a multiplication or copy that a thread issues, in each given CTA."""
         number = self._last[thread] = len(self.lines)
         self.lines.append(ins.line)
         (group,), (warp,) = self.checker.warps_of(np.array([thread]))
@@ -122,7 +122,7 @@ class TensorOrder:
     def overwrite(
         self, ins: Instruction, count: int, cells: NDArray[np.int64], done: NDArray[np.integer], thread: int
     ) -> None:
-        """Report a write to shared memory that a ``tcgen05`` instruction with a number above `done` may still read."""
+        """Report a write to shared memory that an unfinished ``tcgen05`` (with number above `done`) may still read."""
         numbers = self.shared_number[count].take(cells).view(np.uint32).reshape(-1, count)
         late = numbers > done[:, None]
         if late.any():

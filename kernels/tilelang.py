@@ -26,7 +26,7 @@ _LAST_TYPE = 9
 
 @dataclass(frozen=True)
 class Compilation:
-    """A compiled TileLang function, and the launch that its host code performs."""
+    """A compiled TileLang function, and the kernel launch that the compiled CPU code performs."""
 
     ptx: str
     entry: str
@@ -130,7 +130,7 @@ def _bound(function: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[s
 def compile_function(
     function: Any, sizes: Mapping[str, int], arch: str, pass_configs: Mapping[str, Any]
 ) -> Compilation:
-    """Compile a TileLang function, and read its launch from the host code. `sizes` are symbolic sizes by name."""
+    """Compile a TileLang function, and read the kernel launch from its CPU code. `sizes`: values of symbolic sizes."""
     try:
         import tilelang
         from tilelang import env, tvm

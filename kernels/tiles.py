@@ -69,7 +69,7 @@ class CopiedTiles:
     def write(
         self, ins: Instruction, count: int, cells: NDArray[np.int64], origins: NDArray[np.int64] | None = None
     ) -> None:
-        """Record a write to groups of `count` words by threads, or by a copy from global-memory offsets `origins`."""
+        """Record a write to groups of `count` words, by threads or by a copy from global-memory offsets `origins`."""
         self._count_unread(count, cells)
         copied = origins is not None
         for kept, value in ((self.unread, copied), (self.copy, copied and len(self.lines))):
@@ -79,7 +79,7 @@ class CopiedTiles:
             self.lines.append(ins.line)
 
     def read(self, count: int, cells: NDArray[np.int64]) -> None:
-        """Record a read of groups of `count` words of shared memory."""
+        """Record that threads read groups of `count` words of shared memory."""
         self.unread[count][cells] = 0
 
     def describe(

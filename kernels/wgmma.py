@@ -116,7 +116,7 @@ class _Issued:
     reading: dict[int, tuple[NDArray[np.int64], int]]
 
     def takes(self, other: "_Issued") -> bool:
-        """Return whether one call can compute both multiplications: dense with equal options, and `other` adds to D."""
+        """Return whether one call can do both multiplications: both dense, options equal, and `other` adds to D."""
         forms = [(form.ins.opcode, form.e, form.immediates) for form in (self.form, other.form)]
         return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
 
@@ -125,7 +125,7 @@ class _Issued:
         self.compute([self], chosen)
 
     def compute(self, chain: "list[_Issued]", chosen: Mask) -> None:
-        """Complete a chain of multiplications on the same accumulators, beginning with `self`, for selected threads."""
+        """Complete successive multiplications (`chain`, which starts with `self`) on the same accumulators."""
         machine, form = self.machine, self.form
         groups = None if chosen is None else np.flatnonzero(chosen[::WARPGROUP])
         which = np.arange(len(self.keys)) if groups is None else groups
@@ -249,7 +249,7 @@ def wgmma_registers(machine: Machine) -> frozenset[int]:
 
 
 def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[int], step: Step) -> Step:
-    """Return a function that completes and reports pending ``wgmma`` on `registers`, and then runs an instruction.
+    """Return a function that first completes and reports pending ``wgmma`` that use `registers`, then runs `step`.
 
     PTX leaves such an access undefined ("Asynchronous Warpgroup Level Matrix Instructions"). The assembler completes
     the multiplication first, so that a GPU has the same result: measured on an H100 with kernels of Triton 3.6, whose

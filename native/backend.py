@@ -56,7 +56,7 @@ def multiply(
     threads: int = 1,
     numerics: Numerics | None = None,
 ) -> NDArray:
-    """Compute D = A B + C with libsptc. If K exceeds that of the instruction, compute a chain of instructions along K.
+    """Compute D = A B + C with libsptc. If K is longer than one instruction's, successive instructions accumulate.
 
     Return an array of the type and shape of `operands.c`. The first three parameters are as for
     :func:`sptc.golden.matrix.multiply`. `kernels` is ``"portable"``, ``"avx2"`` or ``"avx512"``, by default the fastest

@@ -19,7 +19,7 @@ class Table:
         self._rows: dict[str, int] = {}
 
     def number(self, row: str) -> int:
-        """Return the index of a row in the table, after adding the row if it is new."""
+        """Return the index of a row in this table; add the row first if it is new."""
         return self._rows.setdefault(row, len(self._rows))
 
     def __str__(self) -> str:

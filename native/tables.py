@@ -50,7 +50,7 @@ class Form:
 
 
 def forms() -> list[Form]:
-    """Return all forms. Each shape of ``mma`` is a separate form, since its operands have their own placement."""
+    """Return all instruction forms: one for each shape of ``mma``, but one for all M and N of other instructions."""
     groups: dict[Instruction, tuple[Instruction, set[int], set[int]]] = {}
     for i in (*every_instruction(), *tensor_tables.instructions()):
         key = i if i.family == "mma" else replace(i, m=0, n=0)

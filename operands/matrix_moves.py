@@ -90,5 +90,5 @@ def _check_distinct(move: MatrixMove, addresses: NDArray[np.intp]) -> None:
 
 
 def _lane(batch: tuple[int, ...], lane: int) -> str:
-    """Return the name of a lane for a message, with the batch index if there is a batch."""
+    """Return text that names a lane in a message, with its index in the batch if the operands are a batch."""
     return f"batch {batch[0] if len(batch) == 1 else batch}, lane {lane}" if batch else f"lane {lane}"

@@ -28,7 +28,7 @@ CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.
 
 @lru_cache(maxsize=256)
 def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_registers: bool) -> tuple[str, NDArray]:
-    """Return a numpy type that holds a run of adjacent elements, and the index of each run, to copy matrices by runs.
+    """Return a numpy type for a run of adjacent elements, and the index of each run, so that copies move whole runs.
 
     A run is as long as possible, so that few items are copied. The indices are positions in the register array, or with
     `to_registers` in the matrix, which then is copied to registers; see :func:`from_registers`.
@@ -104,7 +104,7 @@ def pack_nibbles(
 def random_nibbles(
     instruction: Instruction, tiles: int, rng: np.random.Generator, *, any_nibble: bool = False
 ) -> NDArray[np.uint8]:
-    """Choose random metadata of `tiles` matrices A, shape (tiles, m, chunks): legal nibbles; with `any_nibble`, any."""
+    """Return random metadata, shape (tiles, m, nibbles per row): legal nibbles or, with `any_nibble`, any of the 16."""
     assert instruction.rule
     legal = np.arange(16) if any_nibble else np.array(sorted(instruction.rule.legal))
     drawn = rng.integers(0, len(legal), (tiles, instruction.m, instruction.chunks))

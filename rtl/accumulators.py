@@ -148,7 +148,7 @@ class Accumulators(wiring.Component):
 
 
 def _overlap(a: Value, b: Value) -> Value:
-    """Return whether columns `a` to `a` + 7 overlap columns `b` to `b` + 7. Column numbers wrap at 512."""
+    """Return whether tensor-memory columns `a` to `a` + 7 and `b` to `b` + 7 overlap. Column numbers wrap at 512."""
     # Two ranges of eight columns overlap if their distance modulo 512 is 0 to 7, or 505 to 511 (-7 to -1).
     distance = (a - b)[:COLUMN_BITS]
     return (distance < COLUMNS) | (distance > (1 << COLUMN_BITS) - COLUMNS)

@@ -193,7 +193,7 @@ class AlignStage(wiring.Component):
                 m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
 
     def _largest(self, m: Module, slot: Slot, e_max: Value) -> Value:
-        """Return the largest exponent, clamped to the shift amount's width, for multipliers with the formats of `slot`.
+        """Return e_max (largest exponent) for multipliers with formats of `slot`, clamped to the shift amount's width.
 
         In a step with another format than the float formats of these slots, return the exponent of integers instead.
         Integers are then not shifted, and the shift amounts of unused slots do not toggle with e_max (the largest

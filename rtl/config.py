@@ -58,7 +58,7 @@ class Element:
 
     @classmethod
     def parse(cls, word: str) -> "Element":
-        """Parse the name of an element format, such as ``f16`` or ``e2m1/4`` (e2m1 with two elements per byte)."""
+        """Parse the name of an element format: ``f16``, or ``e2m1/4`` for e2m1 in 4 bits (two elements per byte)."""
         name, _, width = word.partition("/")
         fmt = FORMATS.get(name)
         if fmt is None or fmt.name in ("f32", "s32", *BLOCK_SCALES):
@@ -228,7 +228,7 @@ class CoreConfig:
 
     @property
     def warp_blocks(self) -> int:
-        """Number of blocks (rows x columns outputs) in 16 x 8 outputs of an ``mma``. A step takes a cycle per block."""
+        """Number of blocks (each the rows x columns outputs of one cycle) into which 16 x 8 outputs are divided."""
         return (WARP_ROWS // self.rows) * (WARP_COLUMNS // self.columns)
 
     @property
@@ -296,7 +296,7 @@ class CoreConfig:
         return True
 
     def warp_interval(self, steps: int) -> int:
-        """Return the interval in cycles between ``mma`` instructions with 16 x 8 outputs and `steps` steps along K.
+        """Return the interval in cycles between ``mma`` of 16 x 8 outputs whose K is computed in `steps` parts.
 
         A step takes one cycle for each block of rows x columns outputs. If the number of blocks does not exceed the
         latency in cycles, each step waits for the results of the previous step.
@@ -305,7 +305,7 @@ class CoreConfig:
         return steps * blocks + (steps - 1) * max(0, self.latency + 1 - blocks)
 
     def warp_latency(self, steps: int) -> int:
-        """Return the latency in cycles of an ``mma`` instruction with 16 x 8 outputs and `steps` steps along K."""
+        """Return the latency in cycles of an ``mma`` of 16 x 8 outputs whose K is computed in `steps` parts."""
         return self.warp_interval(steps) + self.latency + 1
 
     def holds(self, instruction: Instruction) -> bool:

@@ -19,7 +19,7 @@ __all__ = ["Core", "tile_layout", "tile_result_layout"]
 
 
 def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
-    """Return the layout of the operands that an array of rows x columns dot-product units takes in one step along K."""
+    """Return the layout of the operands that an array of rows x columns dot-product units takes in one cycle."""
     outputs = config.rows * config.columns
     metadata = "Metadata nibbles of each row: nibble c, counted from the lowest bits, belongs to chunk c. "
     metadata = f"{metadata}Ignored in dense steps." if config.sparse else "Ignored: this datapath has no metadata."
@@ -45,7 +45,7 @@ def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout
 
 
 def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
-    """Return the layout of the results of an array of rows x columns dot-product units for one step along K."""
+    """Return the layout of the results that an array of rows x columns dot-product units returns for one cycle."""
     outputs = config.rows * config.columns
     d = "Results of the outputs, row by row, in the format of control.result; an f16 is in the low half of 32 bits."
     overflow = (
@@ -142,7 +142,7 @@ class Core(wiring.Component):
         return m
 
     def _row(self, m: Module, row: int, wide: Value) -> MetadataStage:
-        """Reorder and decode the metadata of one row of the array, for all dot-product units of the row."""
+        """Reorder and decode the metadata of one row of A, for all dot-product units in this row of the array."""
         tile = self.i.payload
         m.submodules[f"order_row_{row}"] = order = RowOrder(self.config)
         m.submodules[f"decode_row_{row}"] = decode = MetadataStage(self.config)

@@ -25,7 +25,7 @@ class RuleCode(enum.Enum, shape=3):
 
 
 class NibbleDecoder(wiring.Component):
-    """Decode one metadata nibble to the multiplexer selects of the two kept elements of a chunk. Combinational.
+    """Decode one metadata nibble to two multiplexer selects, one for each stored element of A. Combinational.
 
     ``i0 = nibble & 3`` is the index of the unit that stored slot 0 selects, and ``i1 = nibble >> 2`` is the index for
     stored slot 1. With ``mux3``, slot 0 reaches units 0 to 2, and slot 1 reaches units 1 to 3. Under the plain rule the

@@ -215,7 +215,7 @@ class MultiplyStage(wiring.Component):
         return tree
 
     def _dropped_bits(self) -> Value:
-        """Return the largest F of float formats minus F of the step's format (F: number of bits alignment keeps)."""
+        """Return how many bits fewer alignment keeps now than in the float format for which it keeps the most."""
         bits: Value = Const(0)
         for element in self.widths.floats:
             if dropped := self.widths.grid_bits - kept_bits(self.config, element):

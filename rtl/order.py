@@ -67,7 +67,7 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
 
 
 def nibble_order(config: CoreConfig, *, wide: bool) -> list[int]:
-    """Return, for each nibble decoder of a row, the number of the chunk whose nibble it decodes.
+    """For each nibble decoder of a row, return the index of the metadata nibble that it decodes.
 
     In a datapath with interleaved chunks, two decoders decode the nibble of a chunk of 16-bit elements.
     """

@@ -1,4 +1,4 @@
-"""Operands of a panel (eight columns) of ``wgmma`` or ``tcgen05.mma``, converted to the operands of an ``mma``."""
+"""Operands of an ``mma``, made from those of ``wgmma`` or ``tcgen05.mma`` for one panel (eight columns of D)."""
 
 from collections.abc import Sequence
 

@@ -138,7 +138,7 @@ def _meaning(signature: DescribedSignature, path: list[str]) -> str:
 
 
 def _type(shape: Any, elements: Enumeration) -> Type:
-    """Return the port type of an Amaranth shape. `elements` is the type of the element codes in control words."""
+    """Return the port type of an Amaranth shape. `elements` is the type of fields that select an element format."""
     if isinstance(shape, DescribedLayout):
         codes = ("a", "b") if shape == control_layout() else ()
         meanings = {name: meaning for name, (_, meaning) in shape.fields.items()}

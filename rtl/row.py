@@ -1,4 +1,4 @@
-"""A row of an array with one column: a metadata decoder and a dot-product unit, which take one step per cycle."""
+"""A row of an array with only one column: a metadata decoder and a dot-product unit, with new inputs in every cycle."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring

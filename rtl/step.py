@@ -78,7 +78,7 @@ def control_layout() -> DescribedLayout:
 
 
 def row_step_layout(config: CoreConfig) -> DescribedLayout:
-    """Return the layout of the operands that a row (metadata decoder and dot-product unit) takes in one step.
+    """Return the layout of the operands that a row (metadata decoder and dot-product unit) takes in one cycle.
 
     :func:`~sptc.rtl.order.byte_order` and :func:`~sptc.rtl.order.nibble_order` return the order of B and metadata.
     """
@@ -96,7 +96,7 @@ def row_step_layout(config: CoreConfig) -> DescribedLayout:
 
 
 def unit_step_layout(config: CoreConfig) -> DescribedLayout:
-    """Return the layout of the operands that a dot-product unit takes in one step, with decoded metadata."""
+    """Return the layout of the operands that a dot-product unit takes in one cycle, with decoded metadata."""
     selects = (
         "Decoded metadata [chunk][kept element]: bits 8 c + 4 s to 8 c + 4 s + 3 are the select of kept element s of "
         "chunk c. Bit u of a select selects unit u of the four units of the chunk of B; at most one bit is 1. In a "

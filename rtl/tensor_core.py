@@ -56,7 +56,7 @@ class TensorCore(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the multiplexer of ``wgmma`` and ``mma``, the counter of cycles between ``mma``, and result routing."""
+        """Build the multiplexer of ``wgmma`` and ``mma``, the counter of cycles between ``mma``, and result paths."""
         m = Module()
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
         # One bit for each operation in the array: 1 for an `mma` instruction, 0 for a panel (eight columns) of `wgmma`.

@@ -105,7 +105,7 @@ class RegisterDelivery(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the counter of cycles in which the register file delivers operands."""
+        """Build the counter of cycles in which the register file of the SM delivers operands."""
         m = Module()
         registers = self.registers
         cycle = Signal(range(max(registers.dense, registers.narrow, registers.wide)))

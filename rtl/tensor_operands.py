@@ -91,7 +91,7 @@ def tensor_column_layout() -> DescribedLayout:
 
 
 def columns_of(request: data.View, operand: Operand) -> tuple[Value, Value, Value]:
-    """Return whether an operand of a request is in tensor memory, and the operand's first column and column count."""
+    """Return whether an operand of a request is in tensor memory, its first column, and its number of columns."""
     selected = request.wide & request.sparsity_selector
     return {
         Operand.METADATA: (request.sparse, request.metadata_column + selected, Mux(request.wide, 1, 2)),

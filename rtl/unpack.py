@@ -112,7 +112,7 @@ class Unpack(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the multiplexer over the fields of all formats, and one decoder at its output."""
+        """Build the multiplexer that selects the fields of the current format, and one decoder at its output."""
         m = Module()
         raw, slot = self.raw, self.slot
         width = len(raw.significand)
@@ -155,7 +155,7 @@ class Unpack(wiring.Component):
         return m
 
     def _first_bit(self, element: Element) -> int:
-        """Return the lowest bit, in the operand, of the container with the element that this multiplier takes."""
+        """Return the index of the first operand bit that belongs to the (padded) element for this multiplier."""
         first = self.index * element.container_bits
         if self.operand_name == "a":
             return first

@@ -1,4 +1,4 @@
-"""Execution of ``mma`` by a warp: gather fragments from 32 lanes, issue steps to the array, scatter the results."""
+"""Execution of ``mma`` by a warp: collect fragments of 32 lanes, compute on the array, return results to lanes."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
@@ -195,7 +195,7 @@ class Warp(wiring.Component):
         return m
 
     def _earlier_step_is_in(self, m: Module, step: Value, issue: Value, collect: Value) -> Value:
-        """Return whether the accumulators of the next block, which are results of the previous step, are stored.
+        """Return whether the results of the previous step along K, accumulators of the next outputs, are stored.
 
         The accumulators are always stored if a step has more blocks than the core has cycles of latency.
         """
@@ -291,7 +291,7 @@ class Warp(wiring.Component):
         return Mux(sparse, Cat(low, high), Cat(words[0], Mux(long, words[1], 0)))
 
     def _metadata_row(self, operands: data.View, row: int, step: Value) -> Value:
-        """Return the metadata nibbles of a row from its four lanes. Nibbles without metadata get the legal value 4."""
+        """Return the metadata nibbles of a row, from its four lanes; 4 (legal) at positions without metadata."""
         quad = [operands.e[4 * (row % 8) + t] for t in range(4)]
         upper = row // 8
         half_words = Array(word.word_select(upper, 16) for word in quad)
@@ -345,7 +345,7 @@ class Warp(wiring.Component):
         return Cat(Mux(half, lane[row // 8].word_select(column % 2, 16), register[:16]), register[16:])
 
     def _collect(self, m: Module, core: Core, collect: Value, outputs: _Outputs) -> None:
-        """Store the outputs that arrive in each cycle, and output the result registers after the last of them."""
+        """Store the outputs that arrive in each cycle. After an ``mma``'s last outputs, offer its result registers."""
         config, result, (words, overflows) = self.config, core.o.payload, outputs
         row_block = Signal(range(self.row_blocks))
         column_block = Signal(range(self.column_blocks))

@@ -19,7 +19,7 @@ __all__ = ["Warpgroup", "warpgroup_layout"]
 
 
 def warpgroup_layout() -> DescribedLayout:
-    """Return the layout of a warpgroup's command: an operation, and the fields of a ``wgmma`` multiplication."""
+    """Return the layout of a warpgroup's command: its kind (multiply, commit, wait, fence) and the ``wgmma`` fields."""
     multiplication = dict(multiplication_layout().fields)
     registers = {name: multiplication.pop(name) for name in ("a", "e")}
     operation = (
@@ -36,7 +36,7 @@ _FLAGGED = ("operation", "pending", "control", "a_descriptor", "b_descriptor", "
 
 
 def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
-    """Return the ports that a module has once per warpgroup: for each name, the member and its documentation."""
+    """Return the ports that a module has for each warpgroup: by name, the Amaranth member and its documentation."""
     c = (
         "Accumulators of one panel (eight columns) [warp][lane][register] in the fragment layout of mma, panels in "
         "ascending order. Every multiplication takes N / 8 transfers, also if its field add is 0."
@@ -106,7 +106,7 @@ class Commands(wiring.Component):
 
 
 class Arbiter(wiring.Component):
-    """Round-robin arbiter between the multiplications that `count` warpgroups request."""
+    """Round-robin arbiter that decides which of `count` warpgroups may start its multiplication."""
 
     def __init__(self, count: int) -> None:
         self.count = count

@@ -1,4 +1,4 @@
-"""Signal widths and result formats that follow from a configuration, with a picture of the bits.
+"""Signal widths and result formats that follow from a configuration. A picture shows the bits of a sum.
 
 A step is summed exactly in one two's complement word, the *total*. E is the largest exponent of the terms that
 participate and of e_zero; the signal `e_max` is E with the bias of products. F is the number of bits that the step's

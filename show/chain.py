@@ -42,7 +42,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChain:
-    """Instructions that compute the first wrong output of a given matrix, by the best matching method of summation."""
+    """Instructions that compute the first wrong output of a matrix, by the method of summation that fits best."""
 
     miss: Miss  #: First wrong output of a given matrix, and the best matching method of summation
     links: tuple[Link, ...]  #: Instructions that compute the output, in the order of the slices of K (split K)

@@ -13,7 +13,7 @@ __all__ = ["judgement_as_dict", "packs_text", "packs_total"]
 
 
 def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return totals over conformance packs: numbers of packs, of test cases, and of wrong models of the instructions.
+    """Return totals over conformance packs (files of tests): numbers of packs, of test cases and of wrong models.
 
     Each row describes one pack, with the keys ``file``, ``instruction``, ``arch``, ``cases``, ``candidates``,
     ``told_apart``, ``missed``, ``same`` and ``alike``.

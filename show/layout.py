@@ -216,7 +216,7 @@ def layout(
 
 
 def _only(found: Placements, operand: str, instruction: str) -> Placements:
-    """Return the placement of one operand. C has the placement of D."""
+    """Return only the placement of `operand`. For C, return that of D."""
     name = "d" if operand == "c" else operand
     kept = tuple(place for place in found.operands if place.operand == name)
     unknown = {key: reason for key, reason in found.unknown.items() if key.split()[0] == name}

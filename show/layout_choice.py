@@ -23,7 +23,7 @@ class Choice:
 
     @property
     def everything(self) -> bool:
-        """Whether the filter accepts all elements of every operand."""
+        """Whether this choice includes all elements of every operand."""
         return (self.row, self.lane, self.byte, self.element) == (None,) * 4
 
     def of(self, place: OperandPlacement) -> NDArray[np.bool_]:
@@ -42,7 +42,7 @@ class Choice:
         return chosen
 
     def keep(self, found: Placements) -> Placements:
-        """Return the operands of which the filter accepts an element; raise an `OperandError` if there are none."""
+        """Return the operands with at least one selected element; raise an `OperandError` if there are none."""
         if self.everything:
             return found
         kept = tuple(place for place in found.operands if self.of(place).any())
@@ -65,7 +65,7 @@ class Choice:
 
 
 def by_word(place: OperandPlacement, chosen: NDArray[np.bool_]) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
-    """Return the chosen elements by lane and word: sorted tuples of lowest bit in the word, row and column."""
+    """Return the elements in mask `chosen`, by lane and word: sorted tuples of lowest bit in the word, row, column."""
     words: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for row, column in np.argwhere(chosen).tolist():
         at = row, column

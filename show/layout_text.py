@@ -69,7 +69,7 @@ def numerics_as_dict(subject: Subject, arch: str) -> dict[str, object]:
 def layout_as_text(
     subject: Subject, found: Placements, selector: int, numbers: dict[str, object], choice: Choice
 ) -> str:
-    """Return the layout of the chosen elements as text; `numbers` is a result of :func:`numerics_as_dict`."""
+    """Return the layout of the elements in `choice` as text; `numbers` is a result of :func:`numerics_as_dict`."""
     i = subject.instruction
     lines = [subject.name, *_heading(i, selector)]
     if any(place.memory is Memory.REGISTERS for place in found.operands):
@@ -173,7 +173,7 @@ def _by_register(place: OperandPlacement) -> list[str]:
 
 
 def _one_register(place: OperandPlacement) -> list[str]:
-    """Format metadata or block scales: for each lane, ranges of bits, with the row and the chunks or blocks in them."""
+    """Format metadata or block scales: for each lane, bit ranges, each with its row and its range along K."""
     words = by_word(place, place.lanes < WARP_LANES)
     cells = []
     for lane in sorted({lane for lane, _ in words}):

@@ -31,7 +31,7 @@ _APART = (
 
 
 def _lone() -> Iterator[tuple[int, str, str]]:
-    """Yield (nibble, chunk content, software) for each software and each 2:4 chunk with at most one nonzero."""
+    """Yield (nibble, content, software) for each software and each chunk of four elements with at most one nonzero."""
     records = {_PYTORCH: PRODUCERS["pytorch"], _CUTLASS: PRODUCERS["cutlass3"]}
     tables = {name: (record.empty, record.single) for name, record in records.items()}
     for name, (empty, single) in (tables | {_CUTEDSL: _OF_CUTEDSL}).items():
@@ -80,7 +80,7 @@ def _selected(value: int, granularity: str) -> str:
 
 
 def _multiplexers(value: int, rule: str, mux: str) -> str:
-    """Return as text which unit (quarter) of the chunk of B each of the two multiplexers reads."""
+    """Return as text which of the four units of B each of the two multiplexers reads."""
     i0, i1 = indices(value)
     slots = [0, 1]
     swaps = mux == "mux3" and rule == "plain" and swap_for_mux3(value)

@@ -39,7 +39,7 @@ def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
 
 
 def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, str, str], Cycles | None]) -> object:
-    """Return an instruction's cycles, as a dict by location of A if files have A in registers and in shared memory."""
+    """Return an instruction's cycles; if files have A both in registers and in shared memory, one entry for each."""
     places = {outcome.a_from or "registers": outcome.instruction for outcome in group}
     counts = {a_from: cycles(instruction, arch, a_from) for a_from, instruction in places.items()}
     return dict(sorted(counts.items())) if len(counts) > 1 else next(iter(counts.values()))
@@ -88,7 +88,7 @@ def first_mismatch(outcomes: Iterable[Outcome]) -> dict[str, object] | None:
 
 
 def outcomes_as_dict(outcomes: Sequence[Outcome], files: int) -> dict[str, object]:
-    """Return results of replayed files by instruction, totals and first mismatch; cycles are `Cycles` objects."""
+    """Return results of replayed files by instruction, totals and first wrong output; cycles are `Cycles` objects."""
     total = {"files": files, **_total(outcomes)}
     return {"instructions": by_instruction(outcomes), "total": total, "first_mismatch": first_mismatch(outcomes)}
 

@@ -25,7 +25,7 @@ class MachineInstruction:
     implemented: tuple[Implementation, ...]  #: PTX instructions that compile to this SASS instruction, at least one
 
     def as_dict(self) -> dict[str, object]:
-        """Return the SASS name and its PTX instructions as JSON data."""
+        """Return this SASS name, and the PTX instructions that compile to it, as JSON data."""
         return {"sass": self.name, "implements": [vars(one) for one in self.implemented], "source": SOURCE}
 
     def __str__(self) -> str:

@@ -90,7 +90,7 @@ def _every_row(name: str) -> Iterator[Row]:
 
 
 def _subjects(text: str, arch: str | None) -> list[tuple[Subject, tuple[str, ...]]]:
-    """Return the instructions that a text names, each with the architectures on which the text names it."""
+    """Return the instructions that a text names, each with the architectures to which the text applies."""
     if machine := machine_instruction(text, arch):
         whole = [one for one in machine.implemented if one.count == 1]
         if not whole:

@@ -106,12 +106,12 @@ class Survey:
 
     @property
     def stages_sum(self) -> Amounts | None:
-        """Areas and cell counts of all stages and of the logic between them, summed."""
+        """Total areas and cell counts of all pipeline stages and of the logic between them."""
         return summed([*(stage.amounts for stage in self.stages), self.between.amounts]) if self.between else None
 
     @property
     def parts_sum(self) -> Amounts | None:
-        """Areas and cell counts of all parts of the top module, summed."""
+        """Total areas and cell counts of all parts of the top module."""
         return summed(part.amounts for part in self.parts) if self.parts else None
 
     @property

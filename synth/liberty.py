@@ -117,7 +117,7 @@ class Library:
 
     @cached_property
     def root(self) -> Group:
-        """Tree of groups in the text of the library, without comments."""
+        """The cell library's liberty text (without comments), parsed into a tree of groups."""
         return parsed(plain(self.text), self.name)
 
     @cached_property
@@ -211,7 +211,7 @@ class Library:
 
     @cached_property
     def has_clock_gate(self) -> bool:
-        """Whether the library has an integrated clock gate for registers with a rising clock."""
+        """Whether the library has an integrated clock gate for registers that are clocked by the rising edge."""
         kinds = (cell.values.get("clock_gating_integrated_cell", "") for cell in self.root.all("cell"))
         return any(kind.startswith("latch_posedge") for kind in kinds)
 
@@ -220,7 +220,7 @@ class Library:
         """The smallest full adder in the library; raise an `Error` if the library has no full adder."""
 
         def outputs(cell: Cell, ones: frozenset[int]) -> list[tuple[str, bool]]:
-            """Return outputs, plain or inverted (True), that state whether the number of 1 inputs is in `ones`."""
+            """Return (pin, inverted) for cell outputs that tell whether the number of 1 inputs is in `ones`."""
             counts = ((ones, False), (frozenset(range(4)) - ones, True))
             return [(pin, inv) for pin, _ in cell.outputs for those, inv in counts if cell.computes(pin, those)]
 

@@ -58,7 +58,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """The first word in the parentheses of the group, or an empty string."""
+        """Name of this liberty group: the first word in its parentheses, or an empty string."""
         return self.words[0] if self.words else ""
 
 
@@ -81,7 +81,7 @@ def decompressed(path: Path) -> bytes:
 
 
 def plain(text: str) -> str:
-    """Return liberty text without comments, with the same number of lines."""
+    """Return the text of a liberty file (cell library) without comments, with the same number of lines."""
     return _COMMENT.sub(lambda m: m[0] if m[1] is not None else " " + "\n" * m[0].count("\n"), text)
 
 
@@ -122,7 +122,7 @@ def parsed(text: str, name: str) -> Group:
 
 
 def without(text: str, groups: Sequence[Group]) -> str:
-    """Return a library text without some of its groups. The groups must be in the order of the text."""
+    """Return the text of a cell library without the given groups, which must be in the order of the text."""
     places = [0, *(place for group in groups for place in (group.start, group.end)), len(text)]
     return "".join(text[start:end] for start, end in zip(places[::2], places[1::2], strict=True))
 

@@ -1,4 +1,4 @@
-"""RTLIL netlists of a dot-product unit, of the logic around the units, and of each stage of a unit."""
+"""RTLIL netlists of a dot-product unit, of each stage of a unit, and of the logic around units in an array."""
 
 import gc
 import re

@@ -63,7 +63,7 @@ class Part:
 
 
 def names_of(top: str) -> dict[str, str]:
-    """For each listed module of a top module (hierarchical name without instance numbers), return the part's name."""
+    """Return the names of a top module's parts. The keys are hierarchical module names without instance numbers."""
     array, names = TOPS[top]
     return names | {f"{array}{module}": name for module, name in _OF_ARRAY.items()}
 

@@ -23,7 +23,7 @@ def axis_of(name: str) -> str:
 
 
 def plot_survey(survey: Survey, path: Path) -> None:
-    """Draw an area survey as bars in SVG: stages if measured, otherwise units and surrounding logic, or units alone.
+    """Draw an area survey as SVG bars: of the stages if measured, else of units and other logic, else of units.
 
     Bars show the first amount of the survey. Raise the same errors as :func:`~sptc.infra.figures.picture`.
     """

@@ -202,12 +202,12 @@ class Recipe:
         return files
 
     def script(self, netlist: Netlist) -> str:
-        """Return the Yosys commands of a single measurement."""
+        """Return the Yosys commands for one measurement of a netlist."""
         return self._prepared(netlist) + self._mapped() + self._measured()
 
     @staticmethod
     def script_of(netlist: Netlist, runs: Sequence["Recipe"]) -> str:
-        """Return the Yosys commands of one or more single measurements, which differ only in their seed.
+        """Return the Yosys commands for one or more measurements, which differ only in their seed.
 
         For more than one, Yosys prepares the netlist once, and ABC maps it in each order of the ports.
         """
@@ -271,7 +271,7 @@ class Recipe:
 
     @staticmethod
     def printed_of(runs: Sequence["Recipe"], printed: str) -> Sequence[str]:
-        """Split the output of Yosys for the commands of :meth:`script_of` into one text for each single measurement."""
+        """Split the output of Yosys into one text per measurement, if the commands are those of :meth:`script_of`."""
         return printed.split(f"\n{_NEXT_ORDER}\n")[-len(runs) :]
 
     def read(

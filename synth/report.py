@@ -139,7 +139,7 @@ def _range(ends: tuple[float, float] | None) -> str:
 
 
 def scatter(measurement: Measurement, recipe: Recipe) -> list[str]:
-    """Return table cells with the deviations of the least and largest figure of all port orders from the median."""
+    """Return table cells: deviations of the least and largest figure, over all orders of ports, from the median."""
     names = [*recipe.amounts, *(["longest"] if recipe.longest else [])]
     ends = [measurement.scatter.get(name) for name in names]
     return ["-" if end is None else f"{end[0]:+.1f} to {end[1]:+.1f} %" for end in ends]

@@ -30,7 +30,7 @@ _BY_NAME = ("marlin_24", "bitmask")
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A compressed matrix. Quantised stored values also have codes and scales."""
+    """A compressed matrix, with codes and scales if the stored values are quantised."""
 
     #: Compressed matrix. Quantised values have the numpy or ``ml_dtypes`` type of their format; if there is no such
     #: type of at least 8 bits, they are codes.

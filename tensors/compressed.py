@@ -121,7 +121,7 @@ class NibbleError(Error):
 
 
 def structure(granularity: Granularity) -> tuple[int, int, int]:
-    """Return units (elements or pairs) per metadata nibble, stored units per nibble, and elements per unit."""
+    """Return units per metadata nibble, stored units per nibble, elements per unit. A unit is an element or a pair."""
     if granularity.stored == 1:
         return 2, 1, 1
     return UNITS_PER_CHUNK, 2, granularity.logical // UNITS_PER_CHUNK

@@ -38,7 +38,7 @@ def named_dtype(name: str) -> np.dtype:
 
 
 def needed(name: str, extra: str = "tensors") -> Any:
-    """Import an optional package that is needed for a file, and that an extra of ``sptc`` installs.
+    """Import an optional package that a file format needs, and that an extra of ``sptc`` (package group) installs.
 
     Raise a `FileError` if the package is not installed; the message names the extra.
     """

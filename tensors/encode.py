@@ -84,7 +84,7 @@ def _whole(values: NDArray[np.float64], rounding: str, negative: NDArray[np.bool
 def _magnitude_codes(
     magnitudes: NDArray[np.float64], fmt: Format, rounding: str, negative: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Return the codes of magnitudes. An overflow gives a code above the largest finite code."""
+    """Return the codes of absolute values. An overflow gives a code above the largest finite code."""
     magnitudes = np.minimum(magnitudes, 2.0 ** (fmt.maximum_exponent + 2))
     exponents = np.frexp(magnitudes)[1].astype(np.int64) - 1
     exponents = exponents.clip(fmt.minimum_exponent, fmt.maximum_exponent + 1)

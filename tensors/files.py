@@ -194,7 +194,7 @@ def _open_pt(path: Path) -> TensorFile:
 
 
 def _with_bitmasks(file: TensorFile) -> TensorFile:
-    """Return a file in which a matrix stored as a bitmask with row offsets appears as one dense matrix."""
+    """Return the file with each matrix that is stored as bitmask and row offsets presented as one dense matrix."""
     last = f".{_BITMASK_PARTS[-1]}"
     whole = {name.removesuffix(last) for name in file.names if name.endswith(last)}
     parts = {name: tuple(f"{name}.{part}" for part in _BITMASK_PARTS) for name in sorted(whole)}

@@ -39,7 +39,7 @@ def _sizes(rows: int, stored: int) -> dict[str, int]:
 
 
 def _axes(bits: int) -> list[int]:
-    """Return the index in :func:`_sizes` of each mixed-radix digit of a memory address, the most significant first."""
+    """Return, for each mixed-radix digit of a memory address (most significant first), its index in :func:`_sizes`."""
     return [[*_sizes(0, 0)].index(digit) for digit in _ORDERS[bits]]
 
 

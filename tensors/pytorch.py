@@ -212,7 +212,7 @@ def _is_of_tensors(name: str) -> bool:
 
 
 def _tensors(path: Path, loaded: Any, torch: Any) -> dict[str, Any]:
-    """Return the tensors of an object loaded from a ``.pt`` file, by name. Visit each dictionary only once."""
+    """Return all tensors, by name, in an object loaded from a ``.pt`` file. Visit each nested dictionary only once."""
     tensors: dict[str, Any] = {}
     waiting, seen = [("", loaded)], set()
     while waiting:

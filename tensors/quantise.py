@@ -149,7 +149,7 @@ def quantise(
 
 
 def _block_of(values: NDArray, rows: slice, nan: str, *, finite: bool) -> NDArray[np.float64]:
-    """Return rows in float64 after applying the NaN policy. With `finite`, infinities are treated like NaN."""
+    """Return rows in float64 after applying the NaN policy; with `finite`, the policy also applies to infinities."""
     exact = in_float64(values[rows])
     bad = ~np.isfinite(exact) if finite else np.isnan(exact)
     if nan != "keep" and bad.any():

@@ -74,7 +74,7 @@ def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
 
 
 def default_instruction(bits: int, fmt: Format | None = None) -> Instruction:
-    """Return the largest ``mma.sp`` for an element width. `fmt` matters only for formats of 4 or 6 bits in bytes."""
+    """Return the largest ``mma.sp`` for an element width. `fmt` matters only for 4-bit or 6-bit formats in bytes."""
     if bits == 8 and fmt is not None and fmt.bits < 8:
         kind = ".kind::f8f6f4.m16n8k64.row.col.f32."
         return parse(f"mma.sp::ordered_metadata.sync.aligned{kind}{fmt.name}.{fmt.name}.f32")
@@ -145,7 +145,7 @@ def _with_metadata(
     write: Callable[[NDArray[np.uint8], int, PackingOptions], NDArray],
     read: Callable[[NDArray, NDArray, Granularity, PackingOptions], NDArray[np.uint8]],
 ) -> tuple[Callable, Callable]:
-    """Return `pack` and `unpack` of a format with row-major values.
+    """Return the functions `pack` and `unpack` of a file format that stores values row by row.
 
     ``write(nibbles, bits, options)`` arranges the metadata in memory, ``read(metadata, stored, granularity, options)``
     returns the nibbles.

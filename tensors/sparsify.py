@@ -43,7 +43,7 @@ PRODUCERS = {
 
 @lru_cache(maxsize=8)
 def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
-    """Return a library's metadata nibble for each mask of non-zeros; 0 for masks of more elements than are stored."""
+    """Return the metadata nibble that a library writes for each mask of non-zeros; 0 if too many are non-zero."""
     record, table = PRODUCERS[producer], np.zeros(1 << units, np.uint8)
     if units == 2:
         table[:3] = record.empty_of_two, 0b0100, 0b1110
@@ -69,7 +69,7 @@ def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
 
 
 def _crowded(present: NDArray[np.bool_], rows: slice, granularity: Granularity) -> tuple[int, list[Crowded]]:
-    """Count the chunks with too many non-zeros in a block of rows; also return the first ten of these chunks."""
+    """Count the chunks (for 2:4, groups of four elements) with too many non-zeros; also return the first ten."""
     counts, kept = present.sum(-1), structure(granularity)[1]
     crowded = counts > kept
     return int(crowded.sum()), [
@@ -98,7 +98,7 @@ def sparsify(
     producer: str = "pytorch",
     progress: Progress | None = None,
 ) -> Compressed:
-    """Compress a matrix.
+    """Compress a matrix to stored values and metadata nibbles.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def sparsify(
 def expand(
     compressed: Compressed, rule: str | None = None, *, strict: bool = False, progress: Progress | None = None
 ) -> NDArray:
-    """Return the dense matrix of a compressed matrix, the inverse of :func:`sparsify`.
+    """Expand a compressed matrix to a dense matrix: the inverse of :func:`sparsify`.
 
     Parameters
     ----------

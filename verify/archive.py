@@ -70,7 +70,7 @@ class Recorded(ABC):
     @property
     @abstractmethod
     def before(self) -> NDArray:
-        """Result registers or tensor memory before the instruction, in the shape that :meth:`run` returns."""
+        """Result registers or tensor memory before the instruction, of the same shape as the result of :meth:`run`."""
 
     def take(self: _File, cases: NDArray[np.intp] | slice) -> _File:
         """Return a copy of the recording with only the operands and results at the batch indices `cases`."""
@@ -93,7 +93,7 @@ class Recorded(ABC):
 
     @abstractmethod
     def run(self, backend: str | Backend = "golden") -> NDArray:
-        """Compute the results of all cases on a back end; the first axis of the results is the case index.
+        """Compute all cases (recorded executions) on a back end; the first axis of the results is the case index.
 
         Raise an `Error` if the operands are wrong, the architecture lacks the instruction, or the back end cannot
         compute the instruction.
@@ -129,7 +129,7 @@ class Archive:
     names: tuple[str, ...] = ()  #: All keys of the file, including keys whose arrays were not read
 
     def require(self, keys: list[str]) -> None:
-        """Raise a `FileError` if the archive lacks one of the given keys; the message names the first missing key."""
+        """Raise a `FileError` if the ``.npz`` archive lacks one of the keys. The message names the first of those."""
         for key in keys:
             if key not in self.arrays:
                 keys = sorted({*self.names, *self.arrays})
@@ -163,7 +163,7 @@ class Archive:
         return bool(value)
 
     def _checked(self, key: str, default: object, shape: tuple[int, ...], kinds: str, expected: str) -> NDArray[Any]:
-        """Return the array stored under a key, or `default` if the key is missing. Refuse a wrong shape or dtype."""
+        """Return the array stored under a key, or `default` if the key is missing. Check its shape and type."""
         value = self.arrays.get(key, np.array(default))
         if value.shape != shape or value.dtype.kind not in kinds:
             raise self.refuse(key, expected)
@@ -178,7 +178,7 @@ class Archive:
         return metadata
 
     def count_cases(self, counts: dict[str, int]) -> int:
-        """Return the number of cases; raise a `FileError` unless all arrays have the same positive number of cases."""
+        """Return the number of recorded cases. Raise a `FileError` unless all arrays have the same positive number."""
         if not min(counts.values()):
             raise FileError(f"{self.path} holds no test case: its arrays are empty")
         if len(set(counts.values())) > 1:

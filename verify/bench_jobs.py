@@ -378,7 +378,7 @@ def _task(
     before: NDArray[np.uint32],
     peer_shared: NDArray[np.uint8],
 ) -> CtaTask:
-    """Return the command of an instruction for a CTA, and the results expected; `after` is the final tensor memory."""
+    """Return the command of an instruction for a CTA, and the expected results; `after` is the final tensor memory."""
     i, pair = instruction.descriptor.instruction, instruction.opcode.cta_group == 2
     fields = instruction.command.fields | {"odd": cta}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS

@@ -130,13 +130,13 @@ class StateFolder:
         self._written = time.monotonic()
 
     def close(self) -> None:
-        """Release the lock of the folder, so that other processes can use it."""
+        """Release the lock of the campaign's folder, so that other processes can use it."""
         self.journal.close()
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C to the end of the ``with`` block, so that counts and coverage always include the same shards."""
+    """Delay Ctrl-C to the end of the ``with`` block, so that counts and coverage are of the same finished shards."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -165,7 +165,7 @@ def _spell(value: object) -> str:
 
 
 class Record:
-    """Results of the finished shards (groups of tiles) of a campaign; shards stored in the folder are counted first.
+    """Results of a campaign's finished shards (groups of tiles). Shards that the folder stores are loaded first.
 
     `pairs` are counts by datapath and pair of formats, `forms` counts by instruction and location of A, and `total` the
     counts of the campaign. `coverage` is the merged coverage of all shards. `failed` is the shard with the lowest index

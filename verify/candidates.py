@@ -51,7 +51,7 @@ def draw_candidates(
 def _with_metadata(
     i: Instruction, matrices: MatrixOperands, rng: np.random.Generator, any_nibble: bool = False
 ) -> Given:
-    """Choose random metadata nibbles, also of the next sparsity selector. Keep given nibbles unless `any_nibble`."""
+    """Choose random nibbles, also at the next sparsity selector. Keep given nibbles unless `any_nibble` is set."""
     if i.rule is None:
         return Given(matrices)
     legal = np.array(sorted(i.rule.legal), np.uint8)

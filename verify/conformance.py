@@ -137,7 +137,7 @@ class _Choice:
         self.seen = 0
 
     def tells_neighbours(self, *, from_others: bool) -> bool:
-        """Return whether enough cases distinguish wrong models from the right model and, if asked, from each other."""
+        """Return whether wrong models differ from the right model (or also from each other) in enough test cases."""
         met = (self._outputs > 0).sum(axis=1) >= self._required
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
@@ -159,7 +159,7 @@ class _Choice:
         self.operands, self._outputs = pool.take(chosen), outputs[:, chosen]
 
     def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Choose cases greedily: repeatedly add the case that helps to distinguish the most pairs of models."""
+        """Choose test cases greedily: repeatedly add the case that helps to distinguish the most pairs of models."""
         tells, chosen = outputs > 0, [int(outputs.sum(axis=0).argmax())]
         # If test cases help to distinguish equally many pairs of models, choose the one with more differing outputs.
         weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))
@@ -204,7 +204,7 @@ def _described(file: Replayable, seed: int, candidates: int) -> Pack:
 
 
 def write_pack(path: Path, pack: Pack) -> None:
-    """Write a conformance pack; equal packs give equal bytes. Raise a `FileError` if writing fails."""
+    """Write a conformance pack; equal content gives equal bytes. Raise a `FileError` if the file cannot be written."""
     register_file.write(path, pack.file, **{_KEY: json.dumps(_manifest(pack))})
 
 
@@ -221,7 +221,7 @@ def _manifest(pack: Pack) -> dict[str, object]:
 
 
 def read_pack(path: Path) -> Pack:
-    """Read a conformance pack and compute the results of its wrong models again.
+    """Read a conformance pack, and recompute the results of its deliberately wrong models.
 
     Raise a `FileError` if the file is no register file or no pack, or has other operands, D or neighbours than when it
     was written; and an `InstructionError` if its instruction does not parse.

@@ -112,7 +112,7 @@ def exponents_of(fmt: Format) -> tuple[int, int]:
 
 
 def factor_exponents(instruction: Instruction, products: Codes, b: Codes) -> tuple[Codes, Codes]:
-    """Split the exponents `products` into those of A and B, within the formats' ranges; those of B are near `b`."""
+    """Split exponents of products into exponents of A and B within the formats' ranges. Those of B are near `b`."""
     range_a, range_b = exponents_of(instruction.a), exponents_of(instruction.b)
     a = np.clip(products - np.clip(b, *range_b), *range_a)
     return a, np.clip(products - a, *range_b)
@@ -314,7 +314,7 @@ def _put_one_a_row(draft: Draft, matrix: Codes, rows: NDArray[np.bool_], codes: 
 
 
 def _nan_codes(fmt: Format) -> list[int]:
-    """Return the NaN codes of a scale format: one of ue8m0, and two of ue4m3, whose sign bit is ignored."""
+    """Return the NaN codes of a scale format: ue8m0 has one; ue4m3 has two, since its sign bit is ignored."""
     return [0xFF] if fmt.name == "ue8m0" else [0x7F, 0xFF]
 
 

@@ -65,12 +65,12 @@ class DotProducts(Recorded):
         return backend_named(backend).multiply(i, self.arch, replace(operands, a=a, b=b)).d
 
     def matrix(self, result: NDArray) -> NDArray:
-        """Return a result of :meth:`run` unchanged: the values of the result are already codes of D."""
+        """Return `result`, since the results of :meth:`run` are already codes of D."""
         return result
 
 
 def read(path: str | Path) -> list[DotProducts]:
-    """Return the sets of dot products that the table `sets` of an ``.npz`` file lists.
+    """Return the sets of dot products in an ``.npz`` file, as listed under its key `sets`.
 
     Raise a `FileError` if the file cannot be read, a key is missing or arrays do not fit together, and an
     `InstructionError` if an instruction does not parse.
@@ -114,7 +114,7 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
 
 
 def _columns(i: Instruction) -> dict[str, int | None]:
-    """Return the maximum length of the second axis, for each array of dot products; None for an array with one axis."""
+    """For each array of a set of dot products, return the maximum length of its second axis, or None for one axis."""
     columns: dict[str, int | None] = {"a": i.stored_k, "b": i.k, "c": None, "d": None}
     columns |= {"nibbles": i.chunks} if i.sparse else {}
     return columns | dict.fromkeys(("scale_a", "scale_b"), i.scale_size) if i.scale_size else columns

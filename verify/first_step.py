@@ -42,7 +42,7 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
 
 
 def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters: Numerics) -> _Tail:
-    """Return a function that computes the steps (cycles) after step `index`: from accumulator codes to result codes.
+    """Return a function from the accumulator after step (cycle) `index` to the result after the last step, both codes.
 
     The operands of step `index` and of all earlier steps are set to zero: a product of zeros takes no part in a sum,
     and a step of such products leaves the accumulator unchanged.

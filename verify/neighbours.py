@@ -203,7 +203,7 @@ def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
 
 
 def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return why two numbers of products per step give equal results (all fit into one step), or empty text."""
+    """Return why two step lengths (products per rounded sum) give equal results; empty if results may differ."""
     # If fp8 is emulated, even and odd pairs of elements have separate sums, each of half of the stored elements.
     kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
     if min(one.step, other.step) < kept:
@@ -222,7 +222,7 @@ def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> 
 
 
 def same_floor(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return why two lower bounds of the alignment exponent (e_zero) give equal results; empty if results may differ.
+    """Return why two values of e_zero (lower limit of e_max) give equal results; empty if results may differ.
 
     e_zero matters only where all nonzero terms have smaller exponents, and alignment to e_zero truncates one of them.
     """

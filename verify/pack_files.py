@@ -33,7 +33,7 @@ def file_stem(name: str) -> str:
 
 
 def every_subject(arch: str) -> Iterator[Subject]:
-    """Yield the instructions of a target; for ``tcgen05``, only the smallest N with documented operand placement."""
+    """Yield a target's instructions; of ``tcgen05`` that differ in N, only the smallest with documented placement."""
     target = target_named(arch)
     for i in every_instruction():
         if target.has(i):
@@ -68,7 +68,7 @@ def require_placed(subject: Subject, arch: str) -> str:
 def file_of(
     subject: Subject, arch: str, operands: Given, rng: np.random.Generator, sparsity_selector: int
 ) -> RegisterFile | TensorMemoryFile:
-    """Return the given operands as a register file (``.npz``), without D and with metadata policy ``silicon``.
+    """Return the operands as a register file (``.npz``), without D. Its policy ``silicon`` accepts any nibble.
 
     `rng` draws the same properties as for :func:`~sptc.verify.stimulus.matrices_file`. Raise an `OperandError` if no
     public source states where all operands are stored.

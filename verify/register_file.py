@@ -124,7 +124,7 @@ class RegisterFile(Replayable):
         return maps
 
     def run(self, backend: str | Backend = "golden") -> Registers:
-        """Compute D of all cases on a back end."""
+        """Compute D of all cases (recorded executions) on a back end."""
         if self.instruction.family == "wgmma":
             return self._run_wgmma(backend)
         assert self.a is not None
@@ -296,7 +296,7 @@ def shipped() -> Iterator[Path]:
 
 
 def manifest() -> str:
-    """Return the manifest of the shipped recordings, from which the levels of evidence are derived.
+    """Return a JSON manifest of the recordings in the package, from which levels of evidence are derived.
 
     The manifest is JSON with one line per file: its instruction, by architecture and location of A.
     """

@@ -75,7 +75,7 @@ def replay(
     limit: int | None = None,
     seed: int = 0,
 ) -> list[Outcome]:
-    """Compute the cases of a recording and compare D with the recorded D and with the golden model.
+    """Compute the cases (executions) of a recording; compare D with the recorded D and with the golden model.
 
     A register file has one outcome, an archive of dot products one for each set. `arch` and `metadata` replace the
     values in the file. At most `limit` tiles of a register file, or dot products of a set, are computed; they are drawn

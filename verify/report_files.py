@@ -223,7 +223,7 @@ class Findings:
                 self.cases += [case for case in new if case.failure is not None or group not in known]
 
     def _take_faults(self, lines: bytes) -> str:
-        """Read the outcomes of injected faults; a later line replaces an earlier line for the same fault."""
+        """Read outcomes of injected faults from the lines of a file. For each fault, the last line counts."""
         faults = {}  # outcomes of faults, stored only if all lines of the file are valid
         for line in lines.splitlines():
             if line.rstrip().endswith(b"]"):  # an interrupted run leaves an incomplete last line

@@ -106,7 +106,7 @@ class Shard:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs that the shard compares: all elements of D of its tiles."""
+        """Number of outputs in the comparison of this shard (group of tiles): all elements of D."""
         return self.tiles * self.instruction.m * self.instruction.n
 
 
@@ -275,7 +275,7 @@ def draw(shard: Shard) -> Replayable:
 
 
 def both(file: Replayable, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tuple[NDArray, NDArray]:
-    """Return results and flags of hardware and golden model for a register file, each of shape (cases, m, n + chunks).
+    """Return results and flags of hardware and golden model for a register file, each of shape (cases, m, n + nibbles).
 
     Each row has n results and then a flag for each chunk, 1 for undefined metadata: the flags that the hardware raises,
     and the flags that the metadata rule requires. If the back end raises no flags, rows have results only. With several
@@ -332,6 +332,6 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
 
 
 def steps_beside(shard: Shard) -> NDArray[np.uint32]:
-    """Return directed inputs that test a dot-product unit in addition to tiles of operands, shape (steps, words)."""
+    """Return directed inputs for a dot-product unit, which a shard tests besides its tiles, shape (steps, words)."""
     rng = np.random.default_rng([shard.seed, shard.index, _DIRECTED_STEPS])
     return directed_steps(PRESETS[shard.preset], rng, _DIRECTED_STEPS)

@@ -127,7 +127,7 @@ def matrices_file(
 
 
 def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
-    """Return a register file (``.npz``) with other matrices in the layout of `file`, a result of :func:`matrices_file`.
+    """Return a register file (``.npz``) with the given matrices, placed as in `file`, which :func:`matrices_file` made.
 
     The new file has the selector, ids, descriptors and immediates of `file`, and no D. `rng` draws all bits outside the
     matrices.
@@ -204,7 +204,7 @@ def _wgmma_file(
     rng: np.random.Generator,
     spread: bool = False,
 ) -> RegisterFile:
-    """Return a register file (``.npz``) for ``wgmma``; `rng` draws location of A, placement, imm-scale and scale-d."""
+    """Return a register file (``.npz``) for ``wgmma``; `rng` chooses location of A, placement, imm-scale, scale-d."""
     in_registers = bool(rng.integers(2))
     operands = ({} if in_registers else {"a": matrices.a}) | {"b": matrices.b.swapaxes(1, 2)}
     b, layout = random_image(instruction, operands, rng, spread=spread)
@@ -236,7 +236,7 @@ _SCALE_DISTRIBUTIONS = ("wide", "bits")
 
 
 def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
-    """Return the distributions to use in turn: the given distribution or, for None, all that fit the instruction.
+    """Return the operand distributions to use in turn: the given one or, for None, all that fit the instruction.
 
     Raise an `OperandError` if the distribution does not fit the instruction.
     """

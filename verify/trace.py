@@ -139,7 +139,7 @@ def integer_step(products: tuple[Product, ...], c: int, total: int, d: int, i: I
 
 
 def special_term(elements: tuple[int, ...]) -> Term:
-    """Return a term without value, exponent and alignment, for a step in which a NaN or Inf decides the result."""
+    """Return a term without exponent and alignment, for a sum whose result a NaN or Inf operand decides."""
     return Term(elements=elements, value=float("nan"), exponent=None, shift=None, kept=None, cut=None)
 
 
@@ -205,7 +205,7 @@ _FILE = " <- the first step that can explain the D of the file"
 
 
 def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None) -> str:
-    """Return a trace as text: verdicts, and a table for each golden model step, with hardware values that differ."""
+    """Return a trace as text: verdicts, and per golden model step a table that shows differing hardware values."""
     lines = [_verdict(golden, hardware), *file_verdict(golden, file), title]
     for heading, rows, ending in _tables(golden, hardware, file):
         widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
@@ -259,7 +259,7 @@ def file_verdict(golden: OutputTrace, file: FileResult | None) -> list[str]:
 def _tables(
     golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None
 ) -> Iterator[tuple[str, list[tuple[str, ...]], list[str]]]:
-    """Yield heading, table rows and closing lines for each step of a trace."""
+    """Yield heading, table rows and closing lines for each step (rounded sum) of a trace."""
     difference = first_difference(golden, hardware) if hardware else None
     pairs = list(zip_longest(golden.steps, hardware.steps if hardware else ()))
     for number, (step, other) in enumerate(pairs):
@@ -285,7 +285,7 @@ def _tables(
 def _rows(
     trace: OutputTrace, step: Step, other: Step | None, place: tuple[str | int, ...]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the table rows of a step: aligned products, then sums of groups of products, then the accumulator."""
+    """Yield the table rows of one sum: aligned products, then sums of groups of products, then the accumulator."""
     yield (*_HEADER, "hardware" if other else "")
     is_single = len(step.terms) == len(step.products) + 1  # each product is aligned alone, not in groups
     products = zip_longest(step.products, other.products if other else ())
@@ -342,7 +342,7 @@ def _differing(one: Product | Term | None, other: Product | Term | None, without
 
 
 def _hardware_values(differing: list[str], is_first: bool) -> str:
-    """Return the differing hardware values as text, "=" if none differ, with a mark at the first difference."""
+    """Return the hardware values that differ as text, or "=" if none does; mark the first difference."""
     return ("; ".join(differing) or _EQUAL) + (_FIRST if is_first else "")
 
 

@@ -91,7 +91,7 @@ def _selected(i: Instruction, arch: str, nibbles: NDArray[np.uint8] | None) -> l
 
 
 def _products(step: GoldenStep, i: Instruction) -> NDArray:
-    """Return the exact products that one step adds, NaN and Inf included, shape (products, rows, n)."""
+    """Return the exact products that one sum (step) adds, NaN and Inf included, shape (products, rows, n)."""
     if i.a.is_integer:
         a, b = decode_integer(step.a, i.a), decode_integer(step.b, i.b)
         return a.astype(np.int64) * b.astype(np.int64)

@@ -87,7 +87,7 @@ def _merged(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: boo
 
 @dataclass(eq=False)
 class _View:
-    """Converts the hardware signals of one step of one output to the trace record of the step."""
+    """Converts the hardware signals of one cycle, which computes a part of one output, to a trace record."""
 
     config: CoreConfig
     #: Traced instruction, and instruction that the hardware executes; with emulation, it computes only some products.
@@ -147,7 +147,7 @@ class _View:
         return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept
 
     def _element(self, slot: int) -> int:
-        """Return the index of the stored element of A that a multiplier gets; the decoder may swap adjacent ones."""
+        """Return the index of the stored element of A that a multiplier gets. The decoder may swap two neighbours."""
         byte = self._byte(slot)
         lane, kept = self._lane(byte)
         if self.config.mux == "mux3" and self.signals.unsigned(f"decode.metadata{lane}", "swap"):

@@ -284,7 +284,7 @@ def _heading(trace: OutputTrace, number: int, step: Step) -> str:
 
 
 def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:
-    """Yield the rows of the picture of one sum, in units of the lowest bit that alignment keeps (1 for integers)."""
+    """Yield the rows in a picture of one sum, in units of the lowest bit that alignment keeps (1 for integers)."""
     if step.total is None:
         return
     unit = Fraction(2) ** ((step.e_max or 0) - (step.alignment_bits or 0))

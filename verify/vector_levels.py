@@ -80,7 +80,7 @@ class Table:
 
     @property
     def count(self) -> int:
-        """Number of test vectors in the table."""
+        """Number of test vectors in this table."""
         return math.prod(self.shape)
 
 
@@ -155,7 +155,7 @@ class VectorRequest:
 
     @property
     def subject(self) -> Subject:
-        """Instruction of the request, and its opcode if it is a ``tcgen05`` instruction."""
+        """Requested instruction, with its opcode if it is a ``tcgen05`` instruction."""
         return subject_named(self.instruction)
 
     @property
@@ -189,7 +189,7 @@ class VectorRequest:
 
 
 def register_vectors(request: VectorRequest) -> Vectors:
-    """Return test vectors that contain the registers and memory of random tiles.
+    """Return test vectors with the register and memory contents of random tiles.
 
     The seed of the request also determines the selector, the placement of operands, and all bits outside of operands.
     Raise an `OperandError` if no public source states where all operands are stored.

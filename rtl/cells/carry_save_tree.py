@@ -124,7 +124,7 @@ class CarrySaveTree(wiring.Component):
         ]
 
     def row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
-        """Return sum word and carry word of a carry-save adder. The carry word has `lowest` as its lowest bit."""
+        """Return sum word and carry word of a carry-save adder. `lowest` becomes the lowest bit of the carry word."""
         bits = max(len(first), len(second), len(third))
         # Bits of the sum word (`total`) and of the carry word of a carry-save adder:
         #

@@ -1,1 +1,1 @@
-"""cocotb benches of arithmetic components, rows (metadata decoder and unit), cores, warps, warpgroups and CTAs."""
+"""cocotb benches of arithmetic components, dot-product units with decoder, cores, warps, warpgroups and CTAs."""

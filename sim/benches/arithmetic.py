@@ -183,7 +183,7 @@ def _shifted(align: AlignmentShifter, inputs: Values) -> Values:
 
 
 def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
-    """Draw 16 products of 4-bit elements for each vector: scaled e2m1 products, integer products, or both kinds."""
+    """For each test vector, choose 16 random products of 4-bit elements: scaled e2m1, integers, or both kinds."""
     packed = [element for element in config.elements if element.packed_float]
     integers = [element for element in config.elements if element.container_bits == 4 and not element.packed_float]
     scaled = rng.random(count) < 0.7 if packed and integers else np.full(count, bool(packed))
@@ -256,7 +256,7 @@ def _scale_products(inputs: Values) -> Values:
 
 
 def _terms(bits: Sequence[int], rng: np.random.Generator, vectors: int) -> list[NDArray[np.int64]]:
-    """Draw signed terms of random width; in 10 % of the test vectors, all terms have the extreme value of one sign."""
+    """Return random signed terms of random width; in 10 % of the test vectors, all are the extreme of one sign."""
     widths = np.array(bits, np.int64)
     tops = 1 << widths - 1
     terms = rng.integers(-tops, tops, (vectors, len(bits))) >> (rng.random((vectors, 1)) * widths).astype(np.int64)
@@ -309,7 +309,7 @@ def _zeros(bits: int, inputs: Values) -> Values:
 
 
 def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw terms, increment bits and an accumulator for the reduce stage; some vectors have only extreme terms."""
+    """Return random terms, increment bits and accumulators for the reduce stage; some vectors have extreme terms."""
     widths = accumulate.widths
     members = {
         "terms": [slot.term_bits for slot in widths.slots[: accumulate.config.term_slots]],

@@ -61,7 +61,7 @@ class Block:
 
 @lru_cache(maxsize=8)
 def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
-    """Return every instruction that a datapath executes without emulation, each cut down to one step along K.
+    """Return every instruction that a datapath executes without emulation, with K reduced to that of one cycle.
 
     An instruction that takes several steps is cut to its first step. The fp8 instructions of sm_90 are those of
     ``wgmma``, since fp8 ``mma`` is emulated there.
@@ -233,7 +233,7 @@ def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng
 
 
 def _integer_accumulators(shape: tuple[int, int], saturate: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw integer accumulators within 32 bits, slightly beyond 32 bits, or near the ends of the 33-bit range.
+    """Return random integer accumulators within 32 bits, slightly beyond 32 bits, or near the ends of 33 bits.
 
     The sum of a step's products is at most 2**21 in magnitude. If results are not clamped, accumulators keep at least
     this distance from the ends of the 33-bit range, so that no sum leaves the range.
@@ -254,7 +254,7 @@ def integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint
 
 
 def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Generator) -> int:
-    """Draw a metadata rule code for the control word; the rule code only affects which nibbles count as undefined.
+    """Return a random metadata rule code for the control word; it only affects which nibbles count as undefined.
 
     With 3:1 multiplexers the rule named ``plain`` also swaps operands, so instructions with this rule keep it, and no
     other instruction gets it. A code without a rule makes every nibble undefined.

@@ -100,7 +100,7 @@ def _facts(config: CoreConfig, i: Instruction) -> list[int]:
 
 
 def _format(i: Instruction, fmt: Format, element: int = 0) -> list[int]:
-    """Return the SystemVerilog constants of a format; `element` bits store an element (0: as many as in A and B)."""
+    """Return the SystemVerilog constants of a format. `element`: bits that store one element (0: as in A and B)."""
     low = 0 if element else i.low_bit(fmt)
     largest = 0 if fmt.is_integer else fmt.maximum_exponent + fmt.bias
     return [

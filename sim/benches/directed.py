@@ -112,7 +112,7 @@ def with_directed_vectors(config: CoreConfig, name: str, bench: ComponentBench) 
 
 
 def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]) -> bool:
-    """Return whether a stored vector fits a bench: its values fit the ports, and the datapath has its formats."""
+    """Return whether a stored test vector fits a bench: values fit the ports, and the datapath has the formats."""
     ports = {port.name: port for port in ports_of(bench.component) if port.is_input}
     if not vector.keys() <= ports.keys():
         return False

@@ -66,7 +66,7 @@ def units_of(shared: bytes) -> list[int]:
 
 
 def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:
-    """Yield random one-cycle inputs for a core (array of units), with expected results and tags of :data:`TAG` bits."""
+    """Yield random one-cycle inputs for a core (array of units), with expected results and tags to identify them."""
     words, layout = step_words(config), tile_layout(config, TAG)
     result = tile_result_layout(config, TAG)
     step, of_unit = row_step_layout(config), row_result_layout(config)

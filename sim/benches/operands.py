@@ -180,7 +180,7 @@ def _selected_operands(config: CoreConfig, inputs: Values) -> Values:
 
 
 def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -> Values:
-    """Draw, for each vector, a format and the element that the tested unpacker reads; all other bits are random."""
+    """Choose for each vector a format, and the element that the tested unpacker reads. All other bits are random."""
     config = unpack.slot.config
     octets = rng.integers(0, 256, (count, config.step_bytes), np.uint8)
     codes = rng.integers(0, len(config.elements), count)

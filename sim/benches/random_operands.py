@@ -102,7 +102,7 @@ def container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], r
 def _accumulator_codes(
     instruction: Instruction, distribution: str, shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw accumulators whose exponents range from far below to above the exponents of the products."""
+    """Return random accumulators with exponents from far below to above the exponents of the products."""
     fmt, a, b = instruction.c, instruction.a, instruction.b
     smallest, largest = a.minimum_exponent + b.minimum_exponent, a.maximum_exponent + b.maximum_exponent
     ranges = {
@@ -133,7 +133,7 @@ def random_operands(
     sparsity_selector: int = 0,
     any_nibble: bool = False,
 ) -> HeldOperands:
-    """Draw the operand registers for several random executions of an ``mma`` instruction.
+    """Return random operand registers for several executions of an ``mma`` instruction.
 
     The distribution is one of :func:`distributions`, and `cases` the number of executions. With `any_nibble`, metadata
     are drawn from all sixteen nibbles, not only from legal nibbles. Metadata registers that the instruction ignores
@@ -176,7 +176,7 @@ def random_matrices(
 def random_metadata(
     instruction: Instruction, sparsity_selector: int, any_nibble: bool, cases: int, rng: np.random.Generator
 ) -> NDArray[np.uint32] | None:
-    """Draw metadata registers for `cases` executions of an instruction; return None for a dense instruction."""
+    """Return random metadata registers for `cases` executions of an instruction; None for a dense instruction."""
     if instruction.rule is None:
         return None
     others = rng.integers(0, 1 << 32, (cases, instruction.threads), dtype=np.uint32)
@@ -187,7 +187,7 @@ def random_metadata(
 def _random_scales(
     fmt: Format, scale_size: int, threads: int, distribution: str, cases: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.uint32], int, int]:
-    """Draw the block scale registers of A or B, shape (cases, 32), a byte id, and a thread id less than `threads`."""
+    """Return random block scale registers of A or B, shape (cases, 32), a byte id, and a thread id below `threads`."""
     byte_id = scale_size * int(rng.integers(0, 4 // scale_size))
     thread_id = int(rng.integers(0, threads))
     scale_distribution = distribution if distribution in ("wide", "special", "bits") else "mid"

@@ -25,7 +25,7 @@ _FAR = 512
 
 
 def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw inputs of the rounding stage: sums of every bit width, ties, carries, overflows and underflows."""
+    """Return random inputs of the rounding stage: sums of every bit width, ties, carries, overflows, underflows."""
     results = np.array([code.value for code in sorted(rounder.results, key=lambda code: int(code.value))])
     result = results[rng.integers(0, len(results), count)]
     half = result == ResultCode.F16.value
@@ -68,7 +68,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
 
 
 def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Draw for each vector how many bits alignment keeps below the largest exponent, and that exponent's minimum."""
+    """Choose for each vector how many bits alignment keeps below the largest exponent, and this exponent's minimum."""
     aligned, packed = config.alignment_bits, config.block_alignment_bits
     floors = [zero_exponent_for(aligned, half_result=one, floor=config.exponent_floor) for one in (False, True)]
     rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]

@@ -1,4 +1,4 @@
-"""cocotb tests of a row (dot-product unit): one independent step per cycle, with and without pipeline stalls."""
+"""cocotb tests of a row (metadata decoder and dot-product unit): one dot product per cycle, with and without stalls."""
 
 from collections import deque
 from itertools import islice

@@ -44,7 +44,7 @@ class Failure:
 
 
 class _OurVerilator(Verilator):
-    """cocotb's runner, with the Verilator that also compiles models; cocotb can read only the ports of the top module.
+    """cocotb's runner, with the Verilator that `sptc` uses. cocotb can read only the ports of the top module.
 
     By default, cocotb makes every signal public, which doubles the build time and the simulation time of a unit.
     """
@@ -183,7 +183,7 @@ def _prepare_verilator(folder: Path, waves: bool, code_coverage: bool) -> tuple[
 
 
 def bench_verilog(settings: Settings) -> str:
-    """Return the Verilog text of the top module of a bench; the module is named ``bench``."""
+    """Return the Verilog text of a bench's top module, which is named ``bench``."""
     if settings.top == "components":
         harness = Harness({name: bench.component for name, bench in component_benches(settings.config).items()})
         return to_verilog(harness, _TOP, ports=[port.value for port in harness.ports])

@@ -91,7 +91,7 @@ class Scoreboard:
         return len(self._under_way)
 
     def observe(self, cycle: Cycle, offered: Item | None) -> None:
-        """Check one cycle's signals with payload `offered` at the input; raise a ViolationError for a broken rule."""
+        """Check one cycle's signals, with input `offered`. Raise a ViolationError if they break a handshake rule."""
         if cycle.reset:
             self._under_way.clear()
             self._stalled, self._silent, self._closed = None, 0, 0

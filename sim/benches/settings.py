@@ -29,7 +29,7 @@ _VARIABLE = "SPTC_BENCH"
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of one bench: preset, top module, number of test items, and files."""
+    """Settings of one testbench: preset, top module, number of random inputs per test, and files."""
 
     preset: str  #: Name of the datapath configuration, a key of `PRESETS`
     top: str  #: Name of the top module under test, a key of :data:`TOPS`
@@ -48,7 +48,7 @@ class Settings:
 
     @property
     def arch(self) -> str:
-        """Architecture from which the bench draws its instructions."""
+        """Architecture whose instructions the bench executes."""
         return ARCHITECTURE_OF_PRESET[self.preset]
 
     def environment(self) -> dict[str, str]:

@@ -33,7 +33,7 @@ _FULL = "If every pipeline stage contains a step, the last stage offers a result
 
 
 class _Sample(NamedTuple):
-    """Handshakes of one cycle, and the inputs and pipeline steps in flight before this cycle."""
+    """Handshakes of one cycle, and the accepted inputs and pipeline contents before this cycle."""
 
     cycle: Cycle
     under_way: int  # number of accepted inputs in flight
@@ -131,7 +131,7 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
 
 
 def _illegal_handshakes(top: str, most: int) -> Illegal:
-    """Return combinations of number of inputs, input state and output state that cannot occur in a core or a warp."""
+    """Return combinations of pending inputs, input state and output state that cannot occur in a core or a warp."""
     if top == "core":
         return {
             _NO_ITEM: lambda items, i, o: (items == 0) & (o > 0),

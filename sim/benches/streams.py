@@ -88,7 +88,7 @@ class StreamMonitor:
         self._flags, self._result = [getattr(top, name) for name in names], getattr(top, f"{sink}__payload")
 
     def sample(self) -> Cycle:
-        """Return the handshakes of the input and the result stream; the signals of this cycle must be stable."""
+        """Return the handshakes of input and result stream in this cycle. Call this when the signals are stable."""
         *source, o_valid, o_ready = (bool(int(port.value)) for port in self._flags)
         return Cycle(*source, o_valid, o_ready, int(self._result.value) if o_valid else 0)
 

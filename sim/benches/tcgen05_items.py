@@ -18,7 +18,7 @@ __all__ = ["CtaPanel", "CtaTask", "CtaWork", "columns_from", "write_panel"]
 
 @dataclass(frozen=True)
 class CtaPanel:
-    """Panel (eight columns of D) of one command, with the write to tensor memory that the bench expects."""
+    """One panel (eight columns of D) of a command's result, with the expected write to tensor memory."""
 
     column: int  #: First tensor-memory column of the panel (eight columns of D)
     half: bool  #: Whether only the lower half of each 32-bit word of tensor memory is written

@@ -155,7 +155,7 @@ class _Beside:
 
     @property
     def incomplete(self) -> bool:
-        """Whether some tensor core has not yet delivered any ``mma`` result; resets or ``wgmma`` can delay it."""
+        """Whether at least one tensor core has delivered no ``mma`` result yet, because of resets or ``wgmma``."""
         return not all(board.delivered for board in self.boards)
 
 

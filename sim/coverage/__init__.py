@@ -1,1 +1,1 @@
-"""Functional coverage: counts which of the reachable bins of all covergroups a regression has hit."""
+"""Functional coverage: which of the reachable bins of all covergroups a regression has hit, and how often."""

@@ -61,7 +61,7 @@ class Covergroup:
     illegal: Illegal = field(default_factory=dict)
 
     def empty(self, configuration: str) -> Group:
-        """Return a new group, in which all hit counts are zero and illegal bins are declared unreachable."""
+        """Return a new :class:`Group`: all hit counts are zero, and illegal bins are declared unreachable."""
         group = Group(configuration, self.name, self.meaning, self.axes)
         for reason, mask in self.illegal.items():
             group.declare_unreachable(mask(*np.ix_(*map(range, group.shape))), reason)

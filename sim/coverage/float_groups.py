@@ -1,4 +1,4 @@
-"""Covergroups of float steps: special values, rounding, and alignment."""
+"""Covergroups of dot products in float formats: special values, rounding, and alignment."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
@@ -281,7 +281,7 @@ def _largest_exponent(operations: Operations) -> Covergroup:
 
 
 def float_groups(operations: Operations) -> Iterator[Covergroup]:
-    """Yield all covergroups of the float operations of a datapath."""
+    """Yield all covergroups for dot products in a datapath's float formats."""
     by_result = split(operations, lambda o: o.result)
     yield from (alignment(mode, group) for mode, group in split(operations, lambda o: o.mode).items())
     yield _largest_exponent(operations)

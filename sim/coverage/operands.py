@@ -62,7 +62,7 @@ class Operation:
 
     @property
     def slots(self) -> int:
-        """Number of products that a dot-product unit adds in a step."""
+        """Number of products that a dot-product unit adds in one cycle."""
         return self.config.slots_of(self.a)
 
     @property
@@ -107,7 +107,7 @@ class Operation:
 
     @property
     def numerics(self) -> Numerics:
-        """Parameters of the golden model's arithmetic for a step of this operation."""
+        """Parameters of the golden model's arithmetic for this operation (combination of formats)."""
         return Numerics(
             method=Method.GROUPED if self.grouped else Method.FUSED,
             step=self.slots,
@@ -163,7 +163,7 @@ class Operation:
 
     @property
     def can_overflow(self) -> bool:
-        """Whether the products of a step can be large enough to turn the largest finite accumulator into Inf."""
+        """Whether the products that a unit adds in a cycle can turn the largest finite accumulator into Inf."""
         if self.result == "f16":
             return True
         factors = [self.slots, *(fmt.maximum for fmt in (self.a.format, self.b.format, *self.scale_formats))]
@@ -208,7 +208,7 @@ def split(operations: Iterable[Operation], key: Callable[[Operation], _Key]) -> 
 
 @dataclass(frozen=True)
 class Control:
-    """Decoded fields of a step's control word.
+    """Decoded fields of a control word, which selects the formats and rules of a dot product.
 
     `a` and `b` are indices of the operand formats in the configuration; `result`, `rule` and `scale` are names in lower
     case, empty for an undefined code.
@@ -272,7 +272,7 @@ class StepReader:
         return steps[:, self._words.control.start] & np.uint32((1 << self._words.overflow_bit) - 1)
 
     def control(self, word: int) -> Control:
-        """Split the control word of a step into its fields."""
+        """Split the control word of a dot product into its fields."""
         layout = self._interface.control
         values = {name: word >> field.offset & (1 << field.width) - 1 for name, field in layout.items()}
         named = {name: self._names[name].get(values[name], "") for name in self._names}
@@ -282,7 +282,7 @@ class StepReader:
         )  # fmt: skip
 
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
-        """Return metadata nibbles of steps, shape (count, nibbles); elements of 16 bits or more have half as many."""
+        """Return the metadata nibbles of dot products, shape (count, nibbles); `wide` elements have half as many."""
         inputs = split_nibbles(self._bytes(steps, self._words.metadata))
         order = self._interface.nibble_order[wide]
         return inputs[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]

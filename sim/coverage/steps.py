@@ -1,4 +1,4 @@
-"""Coverage of the steps of a datapath: the sampler, and covergroups of operand selection, integers, block scales."""
+"""Coverage of a datapath's dot products: the sampler, and covergroups for selection, integers and block scales."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,7 +24,7 @@ _NIBBLE = Axis("nibble", tuple(f"nibble 0b{nibble:04b}" for nibble in range(16))
 
 
 class StepCoverage:
-    """Functional coverage of the steps that a datapath executes; `coverage` contains the hits so far.
+    """Functional coverage of a datapath's dot products; `coverage` contains the hits that were counted so far.
 
     There are covergroups for operations and results, operand selection, legality of metadata, alignment, special cases,
     rounding, integers and block scales, if the datapath has formats for them. A step with formats that no instruction
@@ -68,7 +68,7 @@ class StepCoverage:
                 self._sampler.sample(self._values(steps[block], results[block], control))
 
     def _values(self, steps: NDArray[np.uint32], results: NDArray[np.uint64], control: Control) -> StepValues:
-        """Check the undefined-nibble flags of steps with one control word; compute the sampled values of the steps."""
+        """Check the undefined-nibble flags of dot products with one control word; compute their sampled values."""
         nibbles = self._reader.nibbles(steps, self.config.elements[control.a].wide)
         chunks = np.arange(self.config.chunks, dtype=np.uint64)
         self._check_flags(results[:, None] >> self._fields["illegal"] + chunks & np.uint64(1), nibbles, control)
@@ -83,7 +83,7 @@ class StepCoverage:
         return FloatValues(operation, operands, control, d)
 
     def _check_flags(self, flags: NDArray[np.uint64], nibbles: NDArray[np.uint8], control: Control) -> None:
-        """Raise an AssertionError if an undefined-nibble flag of a step contradicts the step's metadata rule."""
+        """Raise an AssertionError if an undefined-nibble flag of a dot product contradicts its metadata rule."""
         name, used = self.config.name, nibbles.shape[1]
         if not control.sparse:
             assert not flags.any(), f"{name}: a dense step flags an illegal nibble"
@@ -219,7 +219,7 @@ _INTEGER_BINS = (
 
 
 def _integers(operations: Sequence[Operation]) -> Covergroup:
-    """Return the covergroup of integer steps. Axes: pair of formats, and event, such as a clamped sum."""
+    """Return the covergroup of integer dot products. Axes: pair of formats, and event, such as a clamped sum."""
     return Covergroup(
         name="integers",
         meaning="This event occurred in a step with this pair of element formats.",

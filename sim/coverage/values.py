@@ -22,7 +22,7 @@ Mask = NDArray[np.bool_]
 
 
 class StepValues:
-    """Sampled values of steps that have the same control word, for any combination of formats."""
+    """Sampled values of dot products with one control word, even if no instruction has this combination of formats."""
 
     def __init__(self, control: Control, nibbles: NDArray[np.uint8]) -> None:
         self.control = control
@@ -30,7 +30,7 @@ class StepValues:
 
 
 class OperationValues(StepValues):
-    """Sampled values, for float and integer steps alike, of steps whose format combination some instruction uses."""
+    """Sampled values of dot products in float or integer formats, if an instruction has this combination of formats."""
 
     def __init__(self, operation: Operation, operands: Operands, control: Control) -> None:
         super().__init__(control, operands.nibbles)
@@ -92,7 +92,7 @@ class IntegerValues(OperationValues):
 
 
 class FloatValues(OperationValues):
-    """Sampled values of float steps; a mask of terms has shape (terms, count), a mask of steps has shape (count,).
+    """Sampled values of float dot products. A mask of terms has shape (terms, count), one of dot products (count,).
 
     `agrees` is the mask of steps in which the hardware's result is as expected, and `ordinary` the mask of steps
     without special values, whose result is the rounded sum, which may overflow to Inf. `scale_codes` are the block
@@ -141,7 +141,7 @@ class FloatValues(OperationValues):
         self.specials, self.rounding = Specials(self), Rounding(self)
 
     def _step(self, scales: Scales | None) -> Trace:
-        """Return the intermediate values of the steps, as traced by the golden model."""
+        """Return the golden model's trace of these dot products, with all intermediate values."""
         operation, traces = self.operation, list[Trace]()
         if operation.grouped:
             assert scales
@@ -153,14 +153,14 @@ class FloatValues(OperationValues):
         return traces[0]
 
     def subnormal(self, operand: str) -> Mask:
-        """Return the mask of steps that multiply a subnormal element of operand ``a`` or ``b`` by a nonzero number."""
+        """Return the mask of dot products with a subnormal element of `operand` times a nonzero number."""
         terms, fmt = (self.a, self.operation.a.format) if operand == "a" else (self.b, self.operation.b.format)
         subnormal = np.abs(terms.values) < 2.0**fmt.minimum_exponent
         return (self.numbers_a & self.numbers_b & subnormal).any(axis=0)
 
     @cached_property
     def unselected_b(self) -> tuple[Mask, Mask]:
-        """Masks of steps in which B has an unselected NaN, or an unselected Inf, and no used operand is NaN or Inf."""
+        """Masks of dot products with an unselected NaN, or an unselected Inf, in B, and only finite used operands."""
         element, visible, classes = self.operation.b, self.ordinary, None
         if self.control.sparse and self.operation.has("b", "NaN"):
             classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes
@@ -180,7 +180,7 @@ class FloatValues(OperationValues):
 
     @cached_property
     def one_scale_is_nan(self) -> Mask:
-        """Mask of steps whose result is NaN only because exactly one block scale is NaN."""
+        """Mask of dot products whose result is NaN only because exactly one block scale is NaN."""
         alone = (self.scale_is_nan.sum(axis=(0, 2)) == 1) & ~np.isnan(self.c)
         if self.a.classes is None or self.b.classes is None:
             return alone
@@ -216,7 +216,7 @@ class Specials:
 
 
 class Rounding:
-    """Rounding events of steps with a nonzero sum and no special value; each array has one entry per such step.
+    """Rounding events of dot products with a nonzero sum and no special value; each array has one entry for each.
 
     A sum that overflows before rounding counts as `overflow`, neither as `normal` nor as `subnormal`. A sum that is
     rounded to f16 is split in units of the last place into an integer `below` and a fraction `rest`, and is rounded

@@ -21,7 +21,7 @@ _SHARED_OUTPUTS = 1 << 12
 
 
 class _Batch(ctypes.Structure):
-    """C structure ``Batch`` of ``drivers/batch.h``: input words of one step for each output of a batch."""
+    """C structure ``Batch`` of ``drivers/batch.h``: input words of one dot product for each output of a batch."""
 
     _fields_ = (
         *members(ctypes.c_size_t, "tiles", "rows", "columns"),
@@ -57,7 +57,7 @@ class RowModel(CompiledModel):
         self._latency = latency
 
     def run(self, steps: Steps, previous: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
-        """Compute the steps of all outputs, one step per cycle; return the result words, shape (batch, m, n)."""
+        """Compute all outputs, one dot product per cycle; return the result words, shape (batch, m, n)."""
         results = self.run_cycles(steps, prod(steps.shape) + self._latency, previous=previous)
         return results[self._latency :].reshape(steps.shape)
 

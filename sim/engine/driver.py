@@ -1,4 +1,4 @@
-"""Write the C++ drivers of compiled models, call them from Python, and define which inputs tests drive in a cycle.
+"""C++ drivers of compiled models: their generated sources, calls from Python, and the inputs that tests drive.
 
 The sources are files of ``drivers/`` and a generated header with the constants of a configuration.
 """
@@ -81,7 +81,7 @@ class CompiledModel:
         self.handle = make(*create)
 
     def run_driver(self, *arguments: Any) -> str:
-        """Run the C++ driver; return the rule that the hardware violates as text, or an empty text."""
+        """Run the C++ driver; return the rule that the hardware breaks as text, or an empty text if all rules hold."""
         return (self._run(self.handle, *arguments) or b"").decode()
 
     def select_fault(self, number: int) -> None:

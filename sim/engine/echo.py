@@ -112,7 +112,7 @@ class EchoBackend:
         """Do nothing: this back end needs no compiled files."""
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Return a hash of an instruction's operands in place of the result D."""
+        """Return a hash of the operands where other back ends return the result D."""
         words = step_words(self.config)
         (step,) = steps_of(self.config, instruction, operands, ordered=False)
         row, column = step.row, step.column

@@ -45,7 +45,7 @@ class Execution:
 
 
 class Engine:
-    """RTL of one datapath in an RTL simulator (:data:`Simulator`), which computes steps and instructions."""
+    """RTL of one datapath in an RTL simulator (:data:`Simulator`), which computes dot products and instructions."""
 
     def __init__(self, config: CoreConfig, simulator: Simulator = "verilator") -> None:
         self.config = config
@@ -169,7 +169,7 @@ def multiply_with(
     arch: str,
     operands: MatrixOperands,
 ) -> Product:
-    """Compute D with a chain of supported instructions along K; `execute` computes one instruction.
+    """Compute D by successive instructions along K that the datapath supports; `execute` computes one of them.
 
     Raise a `BackendError` if the datapath lacks a format.
     """

@@ -159,7 +159,7 @@ class ComponentLibrary(CompiledModel):
         return answers
 
     def _described(self, layout: np.dtype) -> tuple[NDArray[np.int32], _Vectors]:
-        """Return number, offset and size of each port in a vector, and the C structure that passes them to C++."""
+        """Return number, offset and size of each port in a vector of port values, and a C structure that holds them."""
         fields: Mapping[str, Any] = layout.fields or {}
         places = np.array(
             [(self._numbers[port], offset, field.itemsize) for port, (field, offset, *_) in fields.items()], np.int32

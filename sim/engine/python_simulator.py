@@ -1,4 +1,4 @@
-"""Simulation of the RTL in Amaranth's simulator: slow, but it needs no compiler and writes waveforms."""
+"""Simulation of the RTL by Amaranth: slower than Verilator, but it needs no compiler and writes waveforms."""
 
 import io
 from collections import deque

@@ -1,4 +1,4 @@
-"""Values of the hardware's internal signals in each step, read from a VCD file of Amaranth's simulator."""
+"""Values of the hardware's internal signals for each dot product, read from a VCD file of Amaranth's simulator."""
 
 import tempfile
 from collections import deque
@@ -23,7 +23,7 @@ _FEMTOSECONDS = round(PERIOD * 1e15)
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """Values of all internal signals of a dot-product unit in one step, identified by component and signal name."""
+    """Values of all internal signals of a dot-product unit in one cycle, identified by component and signal name."""
 
     #: VCD identifier code and width in bits of each signal. Keys: component name (path below module `row`, such as
     #: ``unit.align.align3``) and signal name.
@@ -31,7 +31,7 @@ class Signals:
     values: dict[str, int | str]  #: Signal values in this step; the keys are VCD identifier codes
 
     def word(self, component: str, name: str) -> str:
-        """Return the value of an enumeration signal in this step as a member name of the enumeration."""
+        """Return the value of an enumeration signal in this cycle as the name of an enumeration member."""
         return str(self.values[self.codes[component, name][0]])
 
     def unsigned(self, component: str, name: str) -> int:
@@ -57,7 +57,7 @@ class WatchedRow:
         self._engine = Engine(replace(config, cuts=()), "amaranth")
 
     def run(self, multiply: Callable[[Engine], _T]) -> tuple[_T, list[Signals]]:
-        """Run a computation on the datapath in a new simulation.
+        """Run the function `multiply` on the datapath in a new simulation.
 
         Return the result of the computation, and the signals of each step, in the order in which steps were pushed.
         """
@@ -69,7 +69,7 @@ class WatchedRow:
 
 
 def _read(path: Path, periods: Sequence[int]) -> Iterator[Signals]:
-    """Yield the signal values of each step, at the end of the clock period in which the step is at the inputs."""
+    """Yield the signal values for each dot product, at the end of the clock period in which its inputs are applied."""
     codes: dict[tuple[str, str], tuple[str, int]] = {}
     values: dict[str, int | str] = {}
     scopes: list[str] = []

@@ -1,4 +1,4 @@
-"""Generator of C++ from a netlist without registers; each C++ variable is a vector with one lane for each step.
+"""Generator of C++ from a netlist without registers. Each C++ variable is a vector with one lane per dot product.
 
 Hardware has no branches, so steps differ only in their data, and the vector instructions of a processor compute sixteen
 of them at once. A word wider than 32 bits takes several variables, called limbs, the lowest first. Bits of the last

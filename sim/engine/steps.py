@@ -28,7 +28,7 @@ def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class StepWords:
-    """Positions of the fields in the 32-bit words of a step, and of the overflow bit in a result word."""
+    """Positions of the fields in the 32-bit input words of a dot product, and of the overflow bit in a result word."""
 
     #: For each input field of a dot-product unit, the slice of its 32-bit input words that contains the field.
     a: slice
@@ -68,7 +68,7 @@ class Steps:
         return (*self.row.shape[:2], self.column.shape[1])
 
     def whole(self, previous: NDArray | None = None) -> NDArray[np.uint32]:
-        """Return all input words of each output, shape (batch, m, n, words).
+        """Return all input words of the dot product of each output, shape (batch, m, n, words).
 
         `previous` holds the result words of the previous steps, shape (batch, m, n). By default, the accumulators are
         those in the words, or zero.
@@ -82,7 +82,7 @@ class Steps:
 
 
 def step_words(config: CoreConfig) -> StepWords:
-    """Return the positions of the fields in the steps of a datapath configuration."""
+    """Return the positions of the fields in a dot product's input words, for a datapath configuration."""
     layout = row_interface(config).step
     assert config.step_bytes % 16 == 0, "step_bytes must be a multiple of 16, so that all fields are whole words"
     fields = {
@@ -103,7 +103,7 @@ def executes(config: CoreConfig, instruction: Instruction, arch: str) -> bool:
 
 
 def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> int:
-    """Return the control word of one step of an instruction; only the `last` step along K may clamp the result."""
+    """Return the control word for one cycle of an instruction. Only the `last` cycle along K may clamp the result."""
     interface = row_interface(config)
     short = config.fp8_alignment_bits < config.alignment_bits and instruction.container_bits == _BYTE
     names = {
@@ -122,7 +122,7 @@ def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> in
 
 
 def step_count(config: CoreConfig, instruction: Instruction) -> int:
-    """Return the number of steps along K that a dot-product unit needs for one output of an instruction."""
+    """Return the number of cycles along K that a dot-product unit needs for one output of an instruction."""
     return -(-instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
 
 
@@ -166,7 +166,7 @@ def steps_of(
 
 
 def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.intp]:
-    """Return the block scale index of each group of 16 products in a step; for 8-bit elements, of the whole step."""
+    """Return which block scale each group of 16 products in a cycle has; for 8-bit elements, which one all have."""
     assert instruction.span
     per_byte = _BYTE // instruction.container_bits
     groups = step_bytes * per_byte // BLOCK_GROUP if instruction.container_bits == 4 else 1

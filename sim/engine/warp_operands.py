@@ -49,7 +49,7 @@ def warp_words(
 
 
 def warp_results(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Split result payloads into registers (shape (..., 32, registers)) and undefined-nibble flags (..., 16, 16)."""
+    """Split result words into registers (shape (..., 32, registers)) and undefined-nibble flags (..., 16, 16)."""
     d, flags = np.split(words, [LANES * REGISTERS], axis=-1)
     of_lanes = d.reshape(*d.shape[:-1], LANES, REGISTERS)[..., :registers]
     return of_lanes, flags_of(flags).reshape(*flags.shape[:-1], ROWS, CHUNKS)

@@ -130,7 +130,7 @@ def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immed
 def warp_instruction(
     config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int, after: int | None = None
 ) -> WarpInstruction:
-    """Return an ``mma`` with operands at index `case` of the batch; for `after`, see :class:`WarpInstruction`.
+    """Return an ``mma`` with operands at index `case` of the batch. C is in registers, or D of the ``mma`` `after`.
 
     The instruction has 16 rows and no block scales.
     """

@@ -51,7 +51,7 @@ _DECIDED = ("a", "b", "result", "sparse", "rule", "scale")
 
 
 def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:
-    """Return all value combinations of the fields :data:`_DECIDED` that occur in instructions of a datapath."""
+    """Return all value combinations of the control word's fields :data:`_DECIDED` in instructions of a datapath."""
     layout = control_layout()
     words = {control_word(config, instruction, last=True) for instruction in native(config, arch)}
     fields = [layout[name] for name in _DECIDED]
@@ -72,7 +72,7 @@ def assumed_control(control: Any, config: CoreConfig, arch: str, valid: Value) -
 
 
 def step_pipeline(config: CoreConfig, arch: str, layout: data.StructLayout) -> Pipeline:
-    """Return the ports of :class:`AssumedSteps` and its proof cases, one case per pair of element formats of A and B.
+    """Return the ports of :class:`AssumedSteps`, and the cases of its proof: one for each pair of formats of A and B.
 
     The datapath executes the instructions of `arch`; `layout` is that of a step.
     """

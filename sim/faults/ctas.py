@@ -1,4 +1,4 @@
-"""Fault regression of the tensor cores of a CTA, alone and in a pair, with arrays that return hashes of operands.
+"""Fault injection into the tensor cores of a CTA, alone and in a pair, with arrays that return hashes of operands.
 
 The faults are in the first CTA of a pair; the second one is correct. A fault shows in the memories of either CTA, or in
 outputs of either CTA that differ in any cycle from those without the fault.

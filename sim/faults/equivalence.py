@@ -50,7 +50,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Ports of a pipelined design, and the cases into which the proof of the design is divided."""
+    """Ports of a pipelined design, and the cases into which its equivalence proof is divided."""
 
     enable: str  #: Name of the input that enables all registers of the pipeline
     control: str  #: Name of the input whose values define the proof cases

@@ -180,7 +180,7 @@ def faulty_verilog(fault: Fault, folder: Path) -> str:
 
 
 def _draw(candidates: Iterable[str], count: int, rng: np.random.Generator) -> list[str]:
-    """Draw `count` faults from the candidates that Yosys lists; all cells are equally likely, whatever their width."""
+    """Choose `count` random faults from the candidates that Yosys lists. All cells are equally likely."""
     by_cell: dict[str, list[str]] = {}
     for line in candidates:
         if _CLOCK not in line:

@@ -117,7 +117,7 @@ def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Pa
 
 
 class _Row:
-    """Fault regression of one dot-product unit; its pipeline is enabled in about two of three cycles."""
+    """Fault injection into one dot-product unit, whose pipeline is enabled in about two of three cycles."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config = settings.config
@@ -136,7 +136,7 @@ class _Row:
         self._row = RowModel(self.netlist.compiled(folder, "row.cpp", row_constants(config)))
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run steps on the dot-product unit; return their number until the fault is detected, None if it is not."""
+        """Run dot products on the unit; return how many run until the fault is detected, or None if it is not."""
         self._row.select_fault(fault.number if fault else 0)
         start = entered = 0
         for look in chain(_LOOKS, repeat(_LOOKS[-1])):

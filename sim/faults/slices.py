@@ -193,7 +193,7 @@ class Slices:
         return frozenset(ends)
 
     def _cone(self, literals: Iterable[int], ends: frozenset[int] = frozenset()) -> set[int]:
-        """Return all nodes but constants on which `literals` depend, without what the registers in `ends` depend on."""
+        """Return all nodes but constants on which `literals` depend. Do not follow inputs of the registers `ends`."""
         reached, pending = set[int](), [literal >> 1 for literal in literals]
         while pending:
             node = pending.pop()

@@ -1,4 +1,4 @@
-"""Fault regression of cores (arrays of units) and warps, with gaps between inputs, stalls of results, and resets."""
+"""Fault injection into cores (arrays of units) and warps, with gaps between inputs, stalled results, and resets."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -30,7 +30,7 @@ _RARE = {CycleBits.MEET: 0.05, CycleBits.MEET_RESET: 0.02}
 
 
 class StreamRegression:
-    """Fault regression of a core (array of dot-product units) or a warp."""
+    """Fault injection into a core (array of dot-product units) or a warp."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng, config, arch = np.random.default_rng(seed), settings.config, settings.arch
@@ -71,7 +71,7 @@ def joined(payloads: Iterable[int], bits: int) -> NDArray[np.uint32]:
 
 
 def stream_pattern(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return random events for each cycle: gaps before inputs and accumulators, stalls of results, and resets.
+    """Return random events for each cycle: offers of inputs and accumulators, acceptance of results, and resets.
 
     `pace` is the number of cycles that an input takes.
     """

@@ -1,4 +1,4 @@
-"""Fault regression of a warpgroup with commit groups, two concurrent multiplications, and concurrent ``mma``."""
+"""Fault injection into a warpgroup with commit groups, two concurrent multiplications, and concurrent ``mma``."""
 
 from itertools import islice
 from pathlib import Path
@@ -103,7 +103,7 @@ class WarpgroupRegression:
         self._run(work, compares=False)
 
     def _run(self, work: CWork, *, compares: bool) -> str:
-        """Run the commands; return the rule that the hardware violates, or an empty text."""
+        """Run the commands; return the rule that the hardware breaks as text, or an empty text if all rules hold."""
         work.compares = compares
         for array in self._arrays:
             array.issued = array.answered = 0
@@ -140,7 +140,7 @@ class WarpgroupRegression:
         described.reads, described.ready = job.reads, _ready(registers, job)
 
     def _instructions(self, items: list[Item], registers: RegisterCycles, pattern: NDArray[np.uint16]) -> Any:
-        """Return as many ``mma`` for each tensor core as the pattern can offer. The ``mma`` repeat the list `items`."""
+        """Return ``mma`` for each tensor core: `items`, repeated until there is one for each offer in `pattern`."""
         payloads = [self._address(joined([item.payload], mma_layout().size)) for item in items]
         results = [self._address(joined([item.expected], warp_result_layout().size)) for item in items]
         answer = self._address(np.zeros(RESULT_WORDS, np.uint32))
@@ -180,7 +180,7 @@ def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray
 
 
 def _shortest_first(jobs: list[Job]) -> list[Job]:
-    """Return the instructions sorted by N; successive instructions still use alternate halves of shared memory."""
+    """Return the instructions sorted by N, but so that successive ones use alternate halves of shared memory."""
     halves = [sorted(jobs[half::2], key=lambda job: len(job.panels)) for half in range(2)]
     return [job for pair in zip(*halves, strict=False) for job in pair]
 
@@ -205,7 +205,7 @@ def _with_long_stalls(rng: np.random.Generator, pattern: NDArray[np.uint16], pac
 
 
 def _registers(blocks: int) -> RegisterCycles:
-    """Return minimum intervals between ``mma`` for the test: all distinct, and longer than a tensor core needs."""
+    """Return the minimum cycles between ``mma`` of each kind: all different, and more than a tensor core needs."""
     cases = [(False, False), (False, True), (True, False), (True, True)]
     return RegisterCycles(of_mma={case: blocks + 3 + 5 * number for number, case in enumerate(cases)})
 

@@ -61,7 +61,7 @@ def mapped(netlist: Netlist, library: Library, *, by_module: bool = True, boxes:
 
 
 def _netlist(config: CoreConfig) -> Netlist:
-    """Return the netlist of a dot-product unit with decoder. Enable is constant, so no register has a feedback loop."""
+    """Return the netlist of a dot-product unit with decoder. Enable is constant, so no register feeds itself back."""
     m = Module()
     m.submodules.row = row = Row(replace(config, rows=1, columns=1))
     step = Signal(row_step_layout(config), name="step")

@@ -70,14 +70,14 @@ class MappedUnit:
         self._plan_in_time = Plan.of(self.netlist, cells, glitches=True) if glitches else None
 
     def with_formats(self, formats: tuple[str, ...]) -> "MappedUnit":
-        """Return a mapped dot-product unit with only the given formats and without block scales. Map each unit once."""
+        """Return a (cached) dot-product unit, mapped to cells, with only these formats and no block scales."""
         if formats not in self._others:
             config = replace(self.config, formats=formats, scales=())
             self._others[formats] = MappedUnit(config, self._cells, by_module=self._by_module)
         return self._others[formats]
 
     def run(self, steps: NDArray[np.uint32], *, glitches: bool = False) -> tuple[Activity, NDArray[np.uint8]]:
-        """Simulate the unit with parallel input streams; return the toggle counts over all streams, and the outputs.
+        """Simulate the unit on parallel input sequences; return their total toggle counts, and the outputs.
 
         `steps` has one step per stream and cycle, shape (streams, cycles, words), for a multiple of 64 streams. Toggles
         are counted after the pipeline is full; with `glitches`, for which the unit must have been created, glitches are
@@ -126,7 +126,7 @@ class MappedUnit:
     def taken(
         self, instruction: Instruction, steps: NDArray[np.uint32], *, glitches: bool = False
     ) -> tuple[Activity, dict[str, float]]:
-        """Return the toggle counts for inputs `steps`, and the energy per product of a stored element of A by stage."""
+        """Simulate inputs `steps`. Return toggle counts, and energy per product of a stored element of A, by stage."""
         activity, _ = self.run(_in_streams(steps, self.config.latency), glitches=glitches)
         products = self.products(instruction)
         return activity, {stage: self.scale * taken / products for stage, taken in self.costs.of(activity).items()}
@@ -136,7 +136,7 @@ class MappedUnit:
         return min(self.config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return how many output tiles (M x N), each of `chain` instructions along K, take about `cycles` cycles."""
+        """Return how many output tiles (M x N), with `chain` instructions along K each, take about `cycles` cycles."""
         config = self.config
         outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
         of_tile = chain * outputs * step_count(config, instruction)

@@ -109,7 +109,7 @@ def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:
 def streamed(
     config: CoreConfig, instruction: Instruction, arch: str, operands: MatrixOperands, compute: Compute
 ) -> NDArray[np.uint32]:
-    """Return the inputs of the first unit of an array in each cycle, in execution order, shape (cycles, words).
+    """Return the inputs of an array's first dot-product unit in each cycle, in order, shape (cycles, words).
 
     For every chain and every step along K, the unit computes all of its outputs, row by row. The accumulator of an
     output is therefore ready before the next step of this output. The operands are as from :func:`drawn`, `compute` is

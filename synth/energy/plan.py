@@ -1,4 +1,4 @@
-"""Simulation plan of a netlist: array row of each net, and groups of gates that one numpy operation evaluates."""
+"""Simulation plan of a netlist: each net's row in the array of values, and gates that one numpy operation evaluates."""
 
 import re
 from collections import defaultdict
@@ -20,7 +20,7 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Registers:
-    """Registers with the same output function, whose outputs are consecutive rows of the array of simulated values."""
+    """Registers with the same output function; their outputs are consecutive rows of the array of net values."""
 
     compute: Computing  #: Register output as a function of the stored bit (see :func:`~sptc.synth.functions.computing`)
     states: tuple[str, ...]  #: Names of a register's bit and of its inverse in the output function

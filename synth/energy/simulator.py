@@ -20,12 +20,12 @@ _ONES = ~np.uint64(0)
 
 
 def packed(bits: NDArray[np.uint8]) -> Lanes:
-    """Pack bits, shape (streams, nets), into 64-bit words, shape (nets, words), for a multiple of 64 streams."""
+    """Pack the bits of nets in parallel simulations, shape (streams, nets), into 64-bit words, shape (nets, words)."""
     return np.packbits(np.ascontiguousarray(bits.T), axis=1, bitorder="little").view(np.uint64)
 
 
 def unpacked(lanes: Lanes) -> NDArray[np.uint8]:
-    """Unpack 64-bit words, shape (nets, words), to bits, shape (streams, nets)."""
+    """Unpack 64-bit words, shape (nets, words), to the bits of parallel simulations, shape (streams, nets)."""
     return np.unpackbits(np.ascontiguousarray(lanes).view(np.uint8), axis=1, bitorder="little").T
 
 
@@ -64,7 +64,7 @@ class Simulator:
             values[group.outputs] = group.compute(dict(zip(group.states, (taken, ~taken), strict=False)), _ONES)
 
     def put(self, rows: NDArray[np.intp], lanes: Lanes) -> None:
-        """Set the values of input nets in all streams. :meth:`rows_of` gives the array rows `rows` of the nets."""
+        """Set the values of input nets in all parallel simulations. `rows` are the nets' rows from :meth:`rows_of`."""
         self._values[rows] = lanes
 
     def get(self, rows: NDArray[np.intp]) -> Lanes:

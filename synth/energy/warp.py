@@ -36,7 +36,7 @@ _LANES, _REGISTERS = 32, 4
 
 @dataclass(frozen=True)
 class _Item:
-    """One instruction in each stream: bits of its operand registers, and expected contents of its result registers."""
+    """One instruction per parallel simulation: bits of its operand registers, and expected result registers."""
 
     payload: NDArray[np.uint8]
     d: NDArray[np.uint32]
@@ -180,7 +180,7 @@ def _inside(lanes: Lanes, boxes: int) -> Lanes:
 
 
 def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperands) -> Iterator[_Item]:
-    """Yield instructions with operands of all parallel streams. Each stream computes one output tile after another."""
+    """Yield instructions with operands for all parallel simulations. Each computes one output tile after another."""
     bits = warp_operands_layout().size
     for first in range(0, len(operands.a) - STREAMS_OF_A_WORD + 1, STREAMS_OF_A_WORD):
         chains = operands.take(slice(first, first + STREAMS_OF_A_WORD))

@@ -22,7 +22,7 @@ _BYTE = 8
 def what_ifs(
     unit: MappedUnit, i: Instruction, arch: str, operands: MatrixOperands
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield design changes, each with the energy per product of a stored element of A, or None if it is impossible.
+    """Yield design changes, each with its energy per product of a stored element of A (None: change not possible).
 
     The arguments are the unchanged unit and the arguments of the measurement of this unit.
     """
