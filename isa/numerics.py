@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from ..errors import OperandError, shown
 from .formats import FORMATS
 from .instructions import Instruction, require_architecture
@@ -102,7 +104,7 @@ class Numerics:
         ----------
         products : int, optional
             Kept products per step, another name of `step`: a power of two up to 64, and at least 16 for method
-            ``GROUPED``.
+            ``GROUPED``. Only one of the two names may be given.
         **changes
             Other fields: `alignment_bits` (F, from 1 to one more than any architecture has); `rounding`, as a member or
             its value: ``"RZ-f32"``, ``"RZ-E8M13"``, ``"RNE-f32"`` or ``"RNE-E8M13"``, for an f16 accumulator
@@ -118,7 +120,10 @@ class Numerics:
         """
         if self.method is Method.INTEGER:
             raise OperandError("integer instructions sum exactly: their numerics have no parameters to change")
-        changes |= {} if products is None else {"step": products}
+        if products is not None:
+            if "step" in changes:
+                raise OperandError("products and step are two names of one number: give only one of them")
+            changes["step"] = products
         grouped, half = self.method is Method.GROUPED, self.rounds_to_half
         most = 1 + (BLOCK_ALIGNMENT_BITS if grouped else max(one.alignment_bits for one in DATAPATHS.values()))
         accepted: dict[str, dict[Any, Any]] = {
@@ -132,7 +137,7 @@ class Numerics:
         for name, value in changes.items():
             if name not in accepted:
                 raise OperandError(f"field {shown(name)} of numerics cannot be changed, only {', '.join(accepted)}")
-            word = value.value if isinstance(value, Enum) else value
+            word = value.value if isinstance(value, Enum) else value.item() if isinstance(value, np.generic) else value
             if type(word) not in (int, str) or word not in accepted[name]:
                 words = ", ".join(map(str, accepted[name]))
                 raise OperandError(f"{name} must be one of {words}, not {shown(value)}")

@@ -151,6 +151,7 @@ class CoreConfig:
         need(len(set(elements)) == len(elements), "formats", "a tuple without repetitions")
         need(isinstance(self.scales, tuple), "scales", "a tuple")
         need(all(scale in BLOCK_SCALES for scale in self.scales), "scales", f"among {', '.join(BLOCK_SCALES)}")
+        need(len(set(self.scales)) == len(self.scales), "scales", "a tuple without repetitions")
         for field in ("step_bytes", "rows", "columns"):
             value = getattr(self, field)
             need(isinstance(value, int) and 0 < value <= _MOST, field, f"an integer from 1 to {_MOST}")

@@ -214,11 +214,9 @@ def test_other_numerics(rng: Random, number: int) -> None:
     name = (FP8, TF32, HALF, SPARSE, MXFP8, BF16)[number]
     arch = "sm_120" if name == MXFP8 else "sm_90"
     own = sptc.numerics(arch, name)
-    changed = own.replace(
-        alignment_bits=int(rng.integers(6, 12)),
-        products=int(rng.choice([1, 2, 4, 8, own.step])),
-        rounding=str(rng.choice(["RZ-f32", "RNE-f32", "RZ-E8M13"])) if name != HALF else "RNE-f16",
-    )
+    bits, products = rng.integers(6, 12), rng.choice([1, 2, 4, 8, own.step])
+    rounding = str(rng.choice(["RZ-f32", "RNE-f32", "RZ-E8M13"])) if name != HALF else "RNE-f16"
+    changed = own.replace(alignment_bits=bits, products=products, rounding=rounding)
     a, b = rng.standard_normal((M, K)), rng.standard_normal((K, N))
     a[:, ::2] = 0
     words: dict[str, Any] = {"instruction": name, "arch": arch, "split_k": 2}
@@ -246,6 +244,7 @@ def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
     for change, message in (
         ({"alignment_bits": 27}, r"^alignment_bits must be one of 1, .*, 26, not 27$"),
         ({"alignment_bits": 17.0}, r"^alignment_bits must be one of 1, .*, 26, not 17.0$"),
+        ({"products": 8, "step": 4}, r"^products and step are two names of one number: give only one of them$"),
         ({"products": 3}, r"^step must be one of 1, 2, 4, 8, 16, 32, 64, not 3$"),
         ({"rounding": "RNE-f16"}, r"^rounding must be one of RZ-f32, RZ-E8M13, RNE-f32, RNE-E8M13, not 'RNE-f16'$"),
         ({"method": "fused"},

@@ -60,6 +60,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *(({"formats": ("e4m3",), "scales": value}, "scales must be ")  # no value is a tuple of scale formats
       for value in (None, 1, "ue8m0", ["ue8m0"], {"ue8m0"})),
     ({"formats": ("e4m3",), "scales": ("ue8m1",)}, r"scales must be among ue8m0, ue4m3, not \('ue8m1',\)$"),
+    ({"formats": ("e4m3",), "scales": ("ue8m0", "ue8m0")}, r"scales must be a tuple without repetitions, not \("),
     *(({"formats": words, "scales": ("ue8m0",)},
        "scales must be empty without a format that is block-scaled .*'ue8m0'")
       for words in (("f16",), ("s8", "u8"), ("bf16", "tf32", "s4"))),
@@ -168,8 +169,7 @@ def test_a_preset_computes_as_its_architecture(arch: str) -> None:
         assert kept == rules.alignment_bits, instruction
         floor = zero_exponent_for(of_datapath, half_result=half, grouped=grouped)
         assert floor == rules.zero_exponent, instruction
-        shortened = kept < made.alignment_bits and not half
-        assert (rules.rounding is Rounding.RZ_E8M13) == shortened, instruction
+        assert (rules.rounding is Rounding.RZ_E8M13) == (kept < made.alignment_bits and not half), instruction
     assert native >= 80
 
 
