@@ -77,7 +77,7 @@ def limit() -> float:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "limit.cpp").write_text(LIMIT, encoding="utf-8")
-        words = [cxx_compiler(), "-O3", "-mavx2", "-fPIC", "-shared", "-o", "limit.so", "limit.cpp"]
+        words = [*cxx_compiler(), "-O3", "-mavx2", "-fPIC", "-shared", "-o", "limit.so", "limit.cpp"]
         run_tool(words, folder, "the C++ compiler", "a loop of multiplications")
         loop = ctypes.CDLL(str(folder / "limit.so"))
     a, b, d = (np.ones(count, np.int32) for count in (8 * 64, 64 * 64, 64))

@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -106,7 +107,7 @@ def _computes() -> bool:
 
 def _compiler() -> dict[str, Any]:
     try:
-        return {"path": cxx_compiler(), "missing": None}
+        return {"path": shlex.join(cxx_compiler()), "missing": None}
     except BackendError as error:
         return {"path": None, "missing": str(error)}
 

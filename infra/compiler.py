@@ -2,15 +2,17 @@
 
 import errno
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from ..errors import BackendError
+from ..errors import BackendError, shown
 
 __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "printed_by", "progress", "run_tool"]
 
@@ -24,19 +26,31 @@ _TELLING = (os.strerror(errno.ENOSPC), "rror")
 _announced: list[str] = []
 
 
-def cxx_compiler() -> str:
-    """Return the path of the C++ compiler: ``$CXX``, g++, c++ or clang++. Raise a `BackendError` if there is none."""
-    for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
-        if name and (path := shutil.which(name)):
-            return path
+def cxx_compiler() -> list[str]:
+    """Return the command of the C++ compiler: ``$CXX``, which may have arguments, else g++, c++ or clang++.
+
+    Raise a `BackendError` if there is no compiler, or ``$CXX`` is not found.
+    """
+    if given := os.environ.get("CXX", "").strip():
+        with suppress(ValueError):
+            program, *arguments = [given] if shutil.which(given) else shlex.split(given)
+            if path := shutil.which(program):
+                return [path, *arguments]
+        raise BackendError(f"CXX names {shown(given)}, which is not found: correct or unset this environment variable")
+    for name in ("g++", "c++", "clang++"):
+        if path := shutil.which(name):
+            return [path]
     raise BackendError("no C++ compiler was found: install g++ (on Debian or Ubuntu, `apt install g++`)")
 
 
-def compiler_stamp() -> tuple[str, int, int]:
-    """Return path, size and modification time of the C++ compiler. These values change when the compiler is updated."""
-    compiler = cxx_compiler()
-    stamp = Path(compiler).resolve().stat()
-    return compiler, stamp.st_size, stamp.st_mtime_ns
+def compiler_stamp() -> tuple[str | int, ...]:
+    """Return command, size and modification time of the C++ compiler, which change when the compiler is updated.
+
+    If the compiler is an argument of another program, such as ccache, sizes and times of both programs are returned.
+    """
+    words = cxx_compiler()
+    stamps = [Path(path).resolve().stat() for word in words if (path := shutil.which(word))]
+    return shlex.join(words), *(value for stamp in stamps for value in (stamp.st_size, stamp.st_mtime_ns))
 
 
 def progress(message: str) -> None:
@@ -94,5 +108,5 @@ def compile_shared(sources: Mapping[str, str], library: Path, options: Sequence[
             (folder / name).write_text(text, encoding="utf-8")
         compiled = [name for name in sources if name.endswith(".cpp")]
         words = ["-std=c++17", *WARNINGS, *options, "-fPIC", "-shared", "-o", "library.so", *compiled]
-        run_tool([cxx_compiler(), *words], folder, "the C++ compiler", built)
+        run_tool([*cxx_compiler(), *words], folder, "the C++ compiler", built)
         (folder / "library.so").replace(library)

@@ -130,6 +130,6 @@ def compile_library(
 def _compile(words: list[str], folder: Path, optimisation: Sequence[str]) -> None:
     # Warnings are off in system headers. With `-isystem`, Verilator's headers and the model are system headers.
     include = verilator().root / "include"
-    command = [cxx_compiler(), "-std=c++17", *optimisation, "-fPIC", *_DEFINES]
+    command = [*cxx_compiler(), "-std=c++17", *optimisation, "-fPIC", *_DEFINES]
     folders = [word for place in (include, include / "vltstd", "model") for word in ("-isystem", str(place))]
     run_tool([*command, *folders, *words], folder, "the C++ compiler", _BUILT)

@@ -111,7 +111,7 @@ def _build(whole: Path) -> None:
         include = (f"-I{SOURCES / 'include'}", f"-I{SOURCES / 'src'}", f"-I{folder}")
 
         def compile_with(words: list[str]) -> None:
-            run_tool([cxx_compiler(), *words], folder, "the C++ compiler", "libsptc")
+            run_tool([*cxx_compiler(), *words], folder, "the C++ compiler", "libsptc")
 
         def compiled(unit: tuple[str, tuple[str, ...]]) -> str:
             compile_with([*_REQUIRED, *include, "-c", "-o", f"{unit[0]}.o", *unit[1]])

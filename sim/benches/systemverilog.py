@@ -1,5 +1,6 @@
 """SystemVerilog benches that compare a design with libsptc; the compiled programs run without Python."""
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def units_alike(top: str) -> str:
 def build_library(folder: Path) -> Path:
     """Write libsptc and its SystemVerilog import declarations to a folder, build the library, and return the folder."""
     write_files(folder)
-    run_tool(["make", "-s", "-j2", f"CXX={cxx_compiler()}", "build/libsptc.a"], folder, "make", "libsptc")
+    run_tool(["make", "-s", "-j2", f"CXX={shlex.join(cxx_compiler())}", "build/libsptc.a"], folder, "make", "libsptc")
     return folder
 
 

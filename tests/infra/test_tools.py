@@ -16,7 +16,7 @@ from sptc.errors import BackendError, Error
 from sptc.infra import compiler
 from sptc.infra.abc import run_abc
 from sptc.infra.cache import cache_folder
-from sptc.infra.compiler import cxx_compiler
+from sptc.infra.compiler import compiler_stamp, cxx_compiler
 from sptc.infra.installation import install_line
 from sptc.infra.verilator import compile_library, toolchain, verilator
 from sptc.infra.yosys import run_yosys, yosys_version
@@ -30,23 +30,15 @@ time.sleep(600)
 """
 
 
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True) as parent:
         child = int(parent.stdout.readline())
-        assert _is_there(child)
+        assert Path(f"/proc/{child}").exists()
         parent.send_signal(how)
         parent.wait()
     for _ in range(1000):
-        if not _is_there(child):
+        if not Path(f"/proc/{child}").exists():
             return
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
@@ -155,3 +147,11 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(BackendError, match=r"^no C\+\+ compiler was found: install g\+\+ \(on Debian or U"):
         cxx_compiler()
+    for given in ("no-such-compiler -O1", "g++ '-O1"):
+        monkeypatch.setenv("CXX", given)
+        with pytest.raises(BackendError, match=f"^CXX names .{re.escape(given)}., which is not found: correct or un"):
+            cxx_compiler()
+    monkeypatch.undo()
+    monkeypatch.setenv("CXX", "g++ '-O 1'")
+    assert cxx_compiler() == [shutil.which("g++"), "-O 1"]
+    assert str(compiler_stamp()[0]).endswith("/g++ '-O 1'")

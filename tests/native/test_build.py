@@ -136,9 +136,9 @@ def test_no_sanitizer_complains(sources: Path, tmp_path: Path) -> None:
     run(["make", "-j2", f"BUILD={build}", f"CXXFLAGS={flags}", f"{build}/libsptc.a"], sources)
     for example, printed in EXAMPLES.items():
         (source,) = (sources / "examples").glob(f"{example}.*")
-        compiler = cxx_compiler() if source.suffix == ".cpp" else c_compiler()
+        compiler = cxx_compiler() if source.suffix == ".cpp" else [c_compiler()]
         words = [source, build / "libsptc.a", "-Iinclude", "-lstdc++", "-lm", "-pthread", *flags.split()]
-        run([compiler, *words, "-o", tmp_path / "program"], sources)
+        run([*compiler, *words, "-o", tmp_path / "program"], sources)
         assert run([tmp_path / "program"], tmp_path).startswith(printed)
 
 

@@ -136,7 +136,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     source = Path(__file__).parent / "fuzz.cpp"
     words = ["-std=c++17", *flags.split(), f"-I{folder}/libsptc/include", str(source)]
     library_words = [f"{folder}/libsptc/build/libsptc.a", "-pthread", "-o", str(folder / "fuzz")]
-    subprocess.run([cxx_compiler(), *words, *library_words], check=True)
+    subprocess.run([*cxx_compiler(), *words, *library_words], check=True)
     lines = [f"{form.instruction}\t{arch}\n" for form in forms() for arch in form.instruction.architectures]
     lines += [f"{opcode}\tsm_100\n" for opcode in every_opcode() for _ in range(4)]
     (folder / "lines").write_text("".join(lines), encoding="utf-8")
