@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from ..errors import FileError
-from ..infra.files import write_whole
+from ..infra.files import create_folder, mode_of, require_writable, write_whole
 from .tables import GENERATED, header
 
 __all__ = ["files", "write_files"]
@@ -22,14 +21,13 @@ def files() -> Iterator[PurePosixPath]:
 
 
 def write_files(prefix: Path) -> int:
-    """Write all files of libsptc and return their number. Raise a `FileError` if a file cannot be written."""
-    count = 0
-    for name in files():
-        path = prefix / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"{path.parent} cannot be created ({error.strerror})") from None
+    """Write all files of libsptc and return their number. If one cannot be written, write none: raise a `FileError`."""
+    paths = {name: prefix / name for name in files()}
+    for path in paths.values():
+        if mode_of(path.parent):
+            require_writable(path)
+    for path in paths.values():
+        create_folder(path.parent)
+    for name, path in paths.items():
         write_whole(path, header().encode() if str(name) == GENERATED else (_FOLDER / name).read_bytes())
-        count += 1
-    return count
+    return len(paths)

@@ -38,8 +38,7 @@ def run(words: Sequence[object], folder: Path, **variables: str) -> str:
 
 
 def c_compiler() -> str:
-    named = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
-    return named or pytest.fail("there is no C compiler")
+    return shutil.which("gcc") or shutil.which("cc") or shutil.which("clang") or pytest.fail("there is no C compiler")
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +72,11 @@ def test_make_and_cmake_compile_the_same_kernels() -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    assert main(["native", "--prefix", str(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err.startswith(f"sptc native: {tmp_path / 'file'}")
+    (tmp_path / "folder" / "Makefile").mkdir(parents=True)
+    for name, place in (("file", "file"), ("folder", "folder/Makefile")):
+        assert main(["native", "--prefix", str(tmp_path / name)]) == 2
+        assert capsys.readouterr().err.startswith(f"sptc native: {tmp_path / place}")
+    assert [*(tmp_path / "folder").iterdir()] == [tmp_path / "folder" / "Makefile"]
 
 
 def test_the_first_example_is_c_without_warnings_and_the_program_of_the_guide(tmp_path: Path) -> None:

@@ -133,8 +133,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
     make = ["make", "-s", "-j2", "-C", str(folder / "libsptc"), f"CXXFLAGS={flags}", "build/libsptc.a"]
     subprocess.run(make, check=True, capture_output=True)
-    source = Path(__file__).parent / "fuzz.cpp"
-    words = ["-std=c++17", *flags.split(), f"-I{folder}/libsptc/include", str(source)]
+    words = ["-std=c++17", *flags.split(), f"-I{folder}/libsptc/include", str(Path(__file__).parent / "fuzz.cpp")]
     library_words = [f"{folder}/libsptc/build/libsptc.a", "-pthread", "-o", str(folder / "fuzz")]
     subprocess.run([*cxx_compiler(), *words, *library_words], check=True)
     lines = [f"{form.instruction}\t{arch}\n" for form in forms() for arch in form.instruction.architectures]
