@@ -173,6 +173,8 @@ class _Run:
                 ) from error
             except KeyboardInterrupt:
                 interrupted = True
+        if not (interrupted or self.record.total.outputs):
+            raise Error("no output was compared, because time was up before the first shard: increase --seconds")
         good = not (self.record.failed or self._contradicted())
         status = print_result(options, partial(self._as_dict, interrupted), self._text, good=good)
         report(options, self._checks(), self.record.plan.seed)

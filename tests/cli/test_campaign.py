@@ -176,8 +176,7 @@ def test_a_shard_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (_broken, r"shard \d \(group of tiles\) failed: it ended with ZeroDivisionError \(on purpose\)"),
     ):
         monkeypatch.setattr(campaign, "run_shard", work)
-        state = tmp_path / work.__name__
-        output, errors = cli.streams(*SMALL, "--shards", 40, "--state", state, "--json", status=2)
+        output, errors = cli.streams(*SMALL, "--shards", 40, "--state", tmp_path / work.__name__, "--json", status=2)
         assert output == ""
         again = r"`sptc campaign --seed 11 --tiles 2 --arch sm_90 --only \d+`"
         assert re.fullmatch(f"sptc campaign: {message}; repeat it with {again}\n", complaints(errors)), errors
@@ -203,6 +202,7 @@ def test_bad_words(cli: CommandLine) -> None:
         (["--seconds", "inf"], "--seconds: the value must be a number above 0 and at most 1,000,000, not 'inf'"),
         (["--shards", "1", "--seconds", "1"], "not allowed with"),
         (["--jobs", "1", "--scheduler", "x"], "not allowed with"),
+        (["--seconds", "1e-9", "--backend", "native"], "no output was compared, because time was up before the first"),
         (["--only", "1", "--state", "x"], "--only cannot be combined with --state"),
         (["--state", "-", "--seconds", "1e-6", "--backend", "native"], "a folder cannot be written to standard output"),
     ):
