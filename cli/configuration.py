@@ -10,7 +10,7 @@ from ..errors import Error, FileError
 from ..infra.escapes import NAME, fitted_name
 from ..infra.reading import read_json
 from ..rtl.config import PRESETS, CoreConfig, with_alignment
-from .options import add, integer, switch, words
+from .options import add, integer, refuse, switch, words
 
 if TYPE_CHECKING:
     from ..synth.liberty import Library
@@ -93,6 +93,11 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
         changes["step_bytes"] = options.products * widest // 8
     name = config.name if changes.keys() <= {"sparse"} else "own"
     config = replace(config, name=name, **changes)
+    widths = [element.container_bits for element in config.elements if not element.format.is_integer]
+    if not widths:
+        refuse(options, ("alignment_bits", "fp8_alignment_bits"), "has no effect, because no format is a float")
+    if 8 not in widths:
+        refuse(options, ("fp8_alignment_bits",), "has no effect, because no format is an 8-bit float")
     if getattr(options, "top", None) not in (None, "unit", "row", "core"):
         config.require_warp()
     return config

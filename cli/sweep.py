@@ -6,7 +6,7 @@ from itertools import product
 from ..infra.pools import cores
 from ..rtl.config import PRESETS, CoreConfig
 from .configuration import library_of, orders_of
-from .options import Commands, add, switch
+from .options import Commands, add, refuse, switch
 from .progress import progress_bar
 from .terminal import print_result
 
@@ -43,13 +43,16 @@ def add_parser(commands: Commands) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     from ..synth.recipe import Recipe
-    from ..synth.sweep import Place, sweep
+    from ..synth.sweep import Place, point_at, sweep
     from ..synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table
 
     recipe = Recipe(library=library_of(options), combinational=options.combinational, orders=orders_of(options))
     axes = (options.formats, options.alignment, options.step_bytes, options.mux, options.cuts)
     kinds = (True, False) if options.compare_dense else (not options.dense,)
     places = [Place(*values) for values in product(*map(dict.fromkeys, axes), kinds)]
+    configs = [point.config for point in map(point_at, places) if point.config]
+    if configs and all("alignment_bits" not in config.used_fields for config in configs):
+        refuse(options, ("alignment",), "has no effect, because no format is a float")
     with progress_bar("point", "sptc sweep") as progress:
         points = sweep(places, recipe, jobs=options.jobs or cores(), scheduler=options.scheduler, progress=progress)
     print_result(options, sweep_as_dict(points, recipe), sweep_table(points, recipe))

@@ -82,8 +82,7 @@ def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
     assert configuration(json.loads(text)) == expected
     Path("own.json").write_text(text)
     for chosen in (words, ["--config", "own.json"], ["--preset", "tiny", *words, "--columns", "4"]):
-        printed = cli.text("ports", *chosen, "--top", "row")
-        assert printed.splitlines() == lines_of_ports(ports(expected, "row")), chosen
+        assert cli.text("ports", *chosen, "--top", "row").splitlines() == lines_of_ports(ports(expected, "row")), chosen
 
 
 def test_alignment_widths(cli: CommandLine) -> None:
@@ -104,12 +103,9 @@ def test_alignment_widths(cli: CommandLine) -> None:
 
 
 def test_derived_sizes_and_ports_as_json(cli: CommandLine) -> None:
-    of_outputs = {
-        "cycles of 16 x 8 outputs, 32 bytes of A per row": "8",
-        "latency of the outputs in a warp, cycles": "14",
-    }
+    sizes = {"cycles of 16 x 8 outputs, 32 bytes of A per row": "8", "latency of the outputs in a warp, cycles": "14"}
     for more, expected in (
-        ([], {"products of e4m3 a cycle": "32", "bits of the sum": "39"} | of_outputs),
+        ([], {"products of e4m3 a cycle": "32", "bits of the sum": "39"} | sizes),
         (["--dense"], {"name": "hopper", "metadata nibbles a cycle": "0"}),
     ):
         lines = cli.text("config", "--preset", "hopper", *more).splitlines()
@@ -127,6 +123,8 @@ def test_bad_words(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         cli.refuses(*TINY, Path(name), message=f"{Path(name)} cannot be written (...)")
     cli.refuses_each(
         (["ports"], "no datapath is given: add --preset NAME, --config FILE or --formats LIST"),
+        (["ports", "--formats", "s8", "--alignment", "30"], "--alignment has no effect, because no format is a float"),
+        (["config", "--formats", "f16", "--fp8-alignment", "9"], "--fp8-alignment has no effect, because no format is"),
         (["ports", "--formats", "s4", "--products", "3"], "--products 3: 3 elements of 4 bits do not fill whole bytes"),
         (["ports", "--preset", "tiny", "--rows", "3", "--top", "warpgroup"], "rows must divide 16"),
         (["verilog", "--preset", "tiny", "--top", "chip", "-o", "tiny.v"], "'chip'"),

@@ -60,6 +60,7 @@ def test_bad_words(cli: CommandLine) -> None:
         (["--formats", "s9"], "no point of the grid is a valid configuration; first point, s9 F=25 32 B mux4 select,"),
         (["--orders", "2"], "--orders permutes the ports before mapping to a cell library: add --liberty FILE"),
         (["--cuts", "add"], f"argument --cuts: the value must be 'none' or comma-separated words among {cuts}"),
+        (["--formats", "s8", "s4", "--alignment", "30"], "--alignment has no effect, because no format is a float"),
         (["--step-bytes", "0"], "argument --step-bytes: the value must be an integer of 1 or more, not '0'"),
         (["--formats", "s8", "--step-bytes", "4", "--scheduler", ""], "Dask"),
     )
