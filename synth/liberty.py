@@ -28,6 +28,8 @@ DONT_USE = (
 )
 #: Pattern of the zeros at the end of a decimal fraction. Group 1 is the part of the fraction to keep.
 _ZEROS = re.compile(r"(?:\.|(\.\d*[1-9]))0+$")
+#: Capacitances of a pin in a liberty file
+_CAPACITANCES = ("capacitance", "rise_capacitance", "fall_capacitance")
 #: Maximum number of input pins of a cell that synthesis uses. For larger cells, such as memories, ABC needs gigabytes
 #: of memory.
 _MOST_INPUTS = 16
@@ -135,8 +137,8 @@ class Library:
     def cells(self) -> tuple[Cell, ...]:
         """Library cells that have an area, in the order of the file.
 
-        Raise a `FileError` if an area is not a finite number of 0 or more, or the name of a cell or pin is no Verilog
-        identifier.
+        Raise a `FileError` if an area or a capacitance is not a finite number of 0 or more, or the name of a cell or
+        pin is no Verilog identifier.
         """
         cells = []
         for group in self.root.all("cell"):
@@ -149,8 +151,11 @@ class Library:
             )
             for name in (group.name, *pins):
                 self._require_identifier(name)
+            for pin, values in pins.items():
+                for quantity in _CAPACITANCES:
+                    self._size(quantity, values.get(quantity, "0"), f"pin {pin} of cell {group.name}")
             if "area" in group.values:
-                area = self._area(group.name, group.values["area"])
+                area = self._size("area", group.values["area"], f"cell {group.name}")
                 cells.append(Cell(group.name, area, inputs, outputs, _inverts(group, inputs, outputs)))
         return tuple(cells)
 
@@ -161,14 +166,14 @@ class Library:
         except ValueError:
             raise FileError(f"{self.name} has a cell or pin {shown(name)}, which is no Verilog identifier") from None
 
-    def _area(self, cell: str, word: str) -> float:
+    def _size(self, quantity: str, word: str, place: str) -> float:
         try:
-            area = finite(word)
+            size = finite(word)
         except ValueError:
-            area = -1.0
-        if area < 0:
-            raise FileError(f"{self.name} states the area {word} for cell {cell}, not a number of 0 or more")
-        return area
+            size = -1.0
+        if size < 0:
+            raise FileError(f"{self.name} states the {quantity} {word} for {place}, not a number of 0 or more")
+        return size
 
     def _smallest(self, inputs: int, ones: frozenset[int]) -> Cell | None:
         """Return the smallest gate whose output is 1 if and only if `ones` contains the number of inputs that are 1.

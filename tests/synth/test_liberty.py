@@ -90,6 +90,9 @@ def test_rejected_files(library: Library, tmp_path: Path) -> None:
         *((re.sub(area, rf"\g<1>{word}", library.text),
            rf" states the area {re.escape(word)} for cell NAND2\w*, not a number of 0 or more")
           for word in ("3e", "1-2", "-4", "1e999", ".")),
+        *((library.text.replace("capacitance : 0.001", new),
+           f" states the {new.replace(' :', '')} for pin A of cell INV, not a number of 0 or more")
+          for new in ("capacitance : -1", "rise_capacitance : -0.5", "fall_capacitance : x")),
         (library.text.replace("area : 4;", "area 4;"), r" is not a liberty file: line \d+ is not a statement"),
         (f"{library.text} /* more", r" is not a liberty file: line \d+ is not a statement"),
         ("library (x) {" + "a (b) {" * 60_000, " have more than 20 nesting levels"),

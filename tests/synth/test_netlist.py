@@ -77,6 +77,5 @@ def test_stages_of_a_netlist_and_of_a_unit(tmp_path: Path) -> None:
     whole = unit(CoreConfig(name="two", formats=("s8",), step_bytes=4, cuts=("reduce",)))
     parts, between = stages(whole)
     assert len(parts) > 1
-    inside = sum(len(modules(part.text)) for part in parts.values())
-    assert inside + 1 == len(modules(whole.text))
+    assert sum(len(modules(part.text)) for part in parts.values()) + 1 == len(modules(whole.text))
     assert {f"top.{name}" for name in parts} <= cells_of(between, tmp_path).keys()
