@@ -9,7 +9,10 @@ from ..errors import OperandError, shown
 from ..isa.text import is_word_of
 from .element_types import is_extension
 
-__all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "check_word", "in_float64", "native", "place", "row_blocks"]
+__all__ = [
+    "BLOCK_ELEMENTS", "Progress", "check_matrix", "check_type", "check_word", "in_float64", "native", "place",
+    "row_blocks",
+]  # fmt: skip
 
 #: Type of a callback ``progress(done, total)``. `done` and `total` are numbers of rows of a matrix.
 Progress = Callable[[int, int], None]
@@ -32,18 +35,20 @@ def row_blocks(shape: tuple[int, ...], progress: Progress | None = None) -> Iter
 
 
 def check_matrix(matrix: NDArray) -> None:
-    """Raise an `OperandError` unless an array is a matrix of real numbers with at least one element.
-
-    Elements are floats of at most 64 bits or integers of at most 32 bits.
-    """
+    """Raise an `OperandError` unless an array is a matrix of real numbers with at least one element."""
     if not isinstance(matrix, np.ndarray):
         raise OperandError(f"a matrix must be an array of numpy, not {type(matrix).__name__}")
     if matrix.ndim != 2 or not matrix.size:
         raise OperandError(f"a matrix must have two axes and at least one element, not shape {matrix.shape}")
-    kind, size = matrix.dtype.kind, matrix.dtype.itemsize
-    if not (is_extension(matrix.dtype) or (kind == "f" and size <= 8) or (kind in "iu" and size <= 4)):
+    check_type(matrix.dtype)
+
+
+def check_type(dtype: np.dtype) -> None:
+    """Raise an `OperandError` unless a type is a float of at most 64 bits or an integer of at most 32 bits."""
+    kind, size = dtype.kind, dtype.itemsize
+    if not (is_extension(dtype) or (kind == "f" and size <= 8) or (kind in "iu" and size <= 4)):
         raise OperandError(
-            f"elements must be floats of at most 64 bits or integers of at most 32 bits, not {matrix.dtype.name}"
+            f"elements must be floats of at most 64 bits or integers of at most 32 bits, not {dtype.name}"
         )
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ..errors import Error, OperandError
 from ..isa.metadata import RULES, UNITS_PER_CHUNK, Granularity
-from .blocks import check_word, native, place, row_blocks
+from .blocks import check_type, check_word, native, place, row_blocks
 
 __all__ = [
     "Compressed", "Crowded", "NibbleError", "SparsityError", "broken", "check_nibbles", "short_chunks", "structure",
@@ -34,6 +34,7 @@ class Compressed:
         for name, kind in (("stored", np.ndarray), ("nibbles", np.ndarray), ("granularity", Granularity)):
             if not isinstance(value := getattr(self, name), kind):
                 raise OperandError(f"{name} must be of type {kind.__name__}, not {type(value).__name__}")
+        check_type(self.stored.dtype)
         if self.nibbles.ndim != 2:
             raise OperandError(f"metadata must have two axes, not shape {self.nibbles.shape}")
         expected = (self.nibbles.shape[0], self.nibbles.shape[1] * self.granularity.stored)
@@ -164,7 +165,7 @@ def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bo
     nibbles that are undefined for the granularity.
     """
     natural = "tf32" if compressed.granularity.stored == 1 else "plain"  # metadata rule that accepts the most nibbles
-    rule = rule or natural
+    rule = natural if rule is None else rule
     check_word("the rule", rule, RULES)
     if not RULES[rule].legal <= RULES[natural].legal:
         raise OperandError(

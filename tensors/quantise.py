@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError
+from ..errors import OperandError, shown
 from ..isa.formats import FORMATS, Format
 from .blocks import Progress, check_matrix, check_word, in_float64, place, row_blocks
 from .encode import container_type, decode_codes, encode
@@ -123,7 +123,7 @@ def quantise(
     A value is rounded once, from float64. A scale of the whole matrix (``nvfp4``; integers by ``plain``) is a float32
     number. Quotients are computed in float64. A block of zeros has the smallest scale, 2**-127 or 0.
     """
-    if isinstance(fmt, str):
+    if not isinstance(fmt, Format):
         check_word("the format", fmt, FORMATS)
         fmt = FORMATS[fmt]
     check_word("the recipe", recipe, RECIPES)
@@ -134,8 +134,8 @@ def quantise(
         raise OperandError(f"the quantisation recipe {recipe} always saturates; saturation cannot be turned off")
     check_word("the policy for NaN", nan, NAN_POLICIES)
     if block is not None:
-        if not chosen.block or block < 1:
-            raise OperandError(f"the quantisation recipe {recipe} does not accept the block size {block}")
+        if not chosen.block or not isinstance(block, (int, np.integer)) or block < 1:
+            raise OperandError(f"the quantisation recipe {recipe} does not accept the block size {shown(block)}")
         chosen = replace(chosen, block=block)
     check_matrix(values)
     if chosen.scale:

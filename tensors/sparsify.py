@@ -188,6 +188,8 @@ def expand(
     NibbleError, OperandError
         See :func:`sptc.tensors.compressed.check_nibbles`.
     """
+    if not isinstance(compressed, Compressed):
+        raise OperandError(f"a compressed matrix must be of type Compressed, not {type(compressed).__name__}")
     check_nibbles(compressed, rule, strict=strict)
     dense = np.zeros(compressed.shape, compressed.stored.dtype)
     for block in row_blocks(compressed.shape, progress):

@@ -103,8 +103,7 @@ def test_a_checkpoint_of_other_software(tmp_path: Path, rng: np.random.Generator
 def test_files_without_text(tmp_path: Path, rng: np.random.Generator) -> None:
     """If a file has no text metadata, the element size determines the granularity; 4:8 must be given by the caller."""
     for granularity, dtype in (("1:2", np.float32), ("2:4", np.float16), ("4:8", np.uint8)):
-        dense = rng.integers(0, 16, (64, 512)).astype(dtype)
-        compressed = sparsify(dense, granularity, prune=True)
+        compressed = sparsify(rng.integers(0, 16, (64, 512)).astype(dtype), granularity, prune=True)
         arrays = SOFTWARE_FORMATS["cutlass2"].pack(compressed, PackingOptions())
         path = tmp_path / "x.npz"
         np.savez(path, **arrays)

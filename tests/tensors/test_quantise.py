@@ -45,8 +45,7 @@ def test_casts(name: str, rng: np.random.Generator) -> None:
         expected = values.astype(DTYPES[name])
     quantised = quantise(values, name, saturate=saturate)
     special = np.isnan(expected.astype(np.float32))
-    bits = expected.view(f"u{expected.dtype.itemsize}")
-    np.testing.assert_array_equal(quantised.codes[~special], bits[~special])
+    np.testing.assert_array_equal(quantised.codes[~special], expected.view(f"u{expected.dtype.itemsize}")[~special])
     decoded = quantised.dequantise()
     assert np.isnan(decoded[special]).all()
     np.testing.assert_array_equal(decoded[~special], expected.astype(np.float32)[~special])
@@ -107,8 +106,7 @@ def test_nan_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("e2m1", "s8"):
         with pytest.raises(OperandError, match=f"{name} has no NaN: nan at row 2, column 1"):
             quantise(values, name, nan="keep")
-    signalling = np.full((1, 4), 0x7F800001, np.uint32).view(np.float32)
-    assert (quantise(signalling, "bf16", nan="keep").codes == 0x7FC0).all()
+    assert (quantise(np.full((1, 4), 0x7F800001, np.uint32).view(np.float32), "bf16", nan="keep").codes == 0x7FC0).all()
     words = np.array([0x7FA50000, 0xFF800001, 0x7FC00000, 0x7F800000, 0x3F800000], np.uint32)
     np.testing.assert_array_equal(decode_codes(words, FORMATS["f32"]), [np.nan, np.nan, np.nan, np.inf, 1])
 
@@ -221,6 +219,8 @@ def test_bad_words() -> None:
     words: dict[str, object]
     for words, message in (
         ({"fmt": "f8"}, "the format must be one of f32, f16"),
+        ({"fmt": ["f16"]}, r"^the format must be one of .*, not \['f16'\]$"),
+        ({"fmt": "e4m3", "recipe": "mx", "block": "8"}, "^the quantisation recipe mx does not accept the block size '8'$"),
         ({"recipe": "mx"}, "the quantisation recipe mx supports e4m3, e5m2, e3m2, e2m3, e2m1, not f16"),
         ({"fmt": "e4m3", "recipe": "nvfp4"}, "the quantisation recipe nvfp4 supports e2m1, not e4m3"),
         ({"fmt": "e4m3", "recipe": "mx", "saturate": False}, "mx always saturates"),

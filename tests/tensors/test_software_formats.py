@@ -100,8 +100,7 @@ def test_registers_multiply(kind: str, shape: str, types: str, selector: int, rn
             total = sptc.mma(text, a, tile, total, e, selector=selector, arch="sm_90")
         product = total.view(np.float32 if i.d.name == "f32" else np.int32).reshape(32, 4, 1)
         where = accumulator_fragment(i)
-        expected = dense[16 * down : 16 * down + 16] @ b
-        np.testing.assert_array_equal(product, expected[where.rows, where.columns])
+        np.testing.assert_array_equal(product, (dense[16 * down : 16 * down + 16] @ b)[where.rows, where.columns])
 
 
 def test_registers_of_a_warpgroup_and_of_a_lone_e2m1(rng: np.random.Generator) -> None:
@@ -263,8 +262,7 @@ def test_atoms() -> None:
         expected = sm90(blocks)[:, :: CHUNK[bits]] // CHUNK[bits]
         np.testing.assert_array_equal(atom_sm90(bits, tile), expected, f"sm_90, {bits} bits, {tile}")
     for bits, sm100 in SM100.items():
-        expected = sm100[:, :: CHUNK[bits]] // CHUNK[bits]
-        np.testing.assert_array_equal(atom_sm100(bits), expected, f"sm_100, {bits} bits")
+        np.testing.assert_array_equal(atom_sm100(bits), sm100[:, :: CHUNK[bits]] // CHUNK[bits], f"sm_100, {bits} bits")
 
 
 @pytest.mark.parametrize(
@@ -282,8 +280,7 @@ def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
         block = row // atom.shape[0] + 2 * (chunk // atom.shape[1])
         position = block * atom.size + atom[row % atom.shape[0], chunk % atom.shape[1]]
         assert octets[position // 2] >> (4 * (position % 2)) & 15 == nibbles[row, chunk]
-    used = np.count_nonzero(octets & 15) + np.count_nonzero(octets >> 4)
-    assert used == np.count_nonzero(nibbles)
+    assert np.count_nonzero(octets & 15) + np.count_nonzero(octets >> 4) == np.count_nonzero(nibbles)
     with pytest.raises(OperandError, match="bytes of metadata in whole CUTLASS atoms"):
         from_atoms(octets[1:], atom, rows, chunks)
 

@@ -181,9 +181,13 @@ def test_bad_operands() -> None:
         with pytest.raises(OperandError, match=message):
             sparsify(dense, **{"granularity": "2:4", **words})  # type: ignore[arg-type]
     nibbles = np.full((2, 3), 4, np.uint8)
-    with pytest.raises(OperandError, match=r"\(2, 6\) for 2:4, not \(2, 5\)"):
-        Compressed(np.ones((2, 5)), nibbles, GRANULARITIES["2:4"])
-    with pytest.raises(OperandError, match="at most 15"):
-        Compressed(np.ones((2, 6)), nibbles + 12, GRANULARITIES["2:4"])
-    with pytest.raises(OperandError, match="granularity must be of type Granularity, not str"):
-        Compressed(np.ones((2, 6)), nibbles, "2:4")  # type: ignore[arg-type]
+    with pytest.raises(OperandError, match=r"^a compressed matrix must be of type Compressed, not list$"):
+        expand(["a", "b"])  # type: ignore[arg-type]
+    for stored, given, granularity, message in (
+        (np.ones((2, 5)), nibbles, GRANULARITIES["2:4"], r"\(2, 6\) for 2:4, not \(2, 5\)"),
+        (np.ones((2, 6)), nibbles + 12, GRANULARITIES["2:4"], "at most 15"),
+        (np.ones((2, 6)), nibbles, "2:4", "granularity must be of type Granularity, not str"),
+        *((np.ones((2, 6), kind), nibbles, GRANULARITIES["2:4"], "^elements must be floats ") for kind in "cOU"),
+    ):
+        with pytest.raises(OperandError, match=message):
+            Compressed(stored, given, granularity)  # type: ignore[arg-type]
