@@ -107,7 +107,7 @@ def _add_matrices(parser: argparse.ArgumentParser) -> None:
         metavar=("M", "N", "K"),
         help="generate random matrices instead of reading files, and prune A if it is sparse",
     )
-    add(parser, "seed", default=0, help="seed of the random numbers of --random (default %(default)s)")
+    add(parser, "seed", help="seed of the random numbers of --random (default 0)")
     add(parser.add_mutually_exclusive_group(), "prune", "check")
     add(parser, "producer", default="pytorch", note=" (default %(default)s)")
     add(parser, "nan", default="error", note=" (default %(default)s)")
@@ -191,6 +191,7 @@ def _execute(options: argparse.Namespace) -> int:
         refuse(options, ("a_tensor", "b_tensor", "transpose_b", "check"), "cannot be combined with --random")
     else:
         refuse(options, ("seed",), "needs --random")
+    options.seed = options.seed or 0
     if options.output and options.output.suffix != ".npy":
         raise FileError(f"{options.output} must end in .npy")
     if options.beta is not None and not options.c:
@@ -198,6 +199,8 @@ def _execute(options: argparse.Namespace) -> int:
     names = ("a", "b", *EPILOGUE_FILES, *SCALE_FILES)
     files = {name: _identity(path) for name in names if (path := getattr(options, name))}
     way = _way(options)
+    if not way.parsed.sparse:
+        refuse(options, ("check", "producer"), f"needs a sparse instruction, but {way.instruction} is dense")
     changes = changed_numerics(options, way.parsed, way.arch)
     options.backend = list(dict.fromkeys(options.backend or (["golden"] if changes else ["golden", "rtl"])))
     for name in options.backend if changes else ():

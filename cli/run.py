@@ -40,7 +40,7 @@ def add_parser(commands: Commands) -> None:
     add(parser, "arch", note=" (default: the architecture named in each file)")
     parser.add_argument("--metadata", choices=METADATA_POLICIES, help="treatment of undefined metadata nibbles")
     parser.add_argument("--limit", type=integer(1), metavar="N", help="replay at most N random tiles of each file")
-    add(parser, "seed", default=0, help="seed of the random choice of tiles for --limit (default %(default)s)")
+    add(parser, "seed", help="seed of the random choice of tiles for --limit and --waves (default 0)")
     parser.add_argument(
         "--waves", type=Path, metavar="FILE.vcd", help="simulate one tile of FILE.npz in pysim (Amaranth); write waves"
     )
@@ -52,6 +52,8 @@ def add_parser(commands: Commands) -> None:
 def _execute(options: argparse.Namespace) -> int:
     if options.waves:
         refuse(options, ("backend", "limit"), "cannot be combined with --waves, which simulates one tile in pysim")
+    elif not options.limit:
+        refuse(options, ("seed",), "needs --limit or --waves")
     limit = 1 if options.waves else options.limit
     files = _with_waves(options) if options.waves else list(_replayed(options, options.backend, limit))
     outcomes = [outcome for file in files for outcome in file]
@@ -114,7 +116,7 @@ def _replayed(options: argparse.Namespace, backend: str, limit: int | None) -> I
     for path in bar("file", paths):
         try:
             yield replay(
-                path, backend=backend, arch=options.arch, metadata=options.metadata, limit=limit, seed=options.seed
+                path, backend=backend, arch=options.arch, metadata=options.metadata, limit=limit, seed=options.seed or 0
             )
         except FileError:
             raise

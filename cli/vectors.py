@@ -73,7 +73,7 @@ def add_parser(commands: Commands) -> None:
         help="architecture (default: sm_90, or the first architecture that has the instruction)",
     )
     add(parser, "output", metavar="FOLDER", help="folder to write to")
-    add(parser, "seed", default=0, note=" (default %(default)s)")
+    add(parser, "seed", note=" (default 0)")
     add(parser, "json")
     add_datapath(parser)
     aliases = parser.add_argument_group(
@@ -112,11 +112,12 @@ def _execute_alias(options: argparse.Namespace) -> int:
     """Execute `sptc pack` or `sptc judge` for the old name `vectors --pack` or `vectors --check`."""
     former = "--pack" if options.pack else "--check"
     excluded = ["instruction", *_VECTOR_OPTIONS, *DATAPATH_OPTIONS]
-    excluded += ["check", "results", "junit", "github"] if options.pack else ["output", "arch", "jobs"]
+    excluded += ["check", "results", "junit", "github"] if options.pack else ["output", "arch", "jobs", "seed"]
     refuse(options, excluded, f"cannot be combined with {former}")
     if options.pack:
         if not options.output:
             raise OperandError("--pack needs --output FOLDER, or --output FILE.npz for a single conformance pack")
+        options.seed = options.seed or 0
         return pack.write_packs(options, options.pack)
     if not options.results:
         raise OperandError("--check needs --results FILE")
@@ -141,7 +142,7 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
     else:
         refuse(options, DATAPATH_OPTIONS, f"needs --level {', '.join(LEVELS[1:-1])} or {LEVELS[-1]}")
     return VectorRequest(
-        instruction=subject.name, arch=arch, seed=options.seed, config=config, **{"tiles": 1, **choices}
+        instruction=subject.name, arch=arch, seed=options.seed or 0, config=config, **{"tiles": 1, **choices}
     )
 
 
@@ -150,9 +151,7 @@ def _request_of_file(path: str, options: argparse.Namespace, choices: dict[str, 
     refuse(options, names, "applies only to random tiles and cannot be combined with FILE.npz")
     file = read(path)
     assert isinstance(file, RegisterFile | TensorMemoryFile)
-    return VectorRequest(
-        instruction=file.name, arch=file.arch, tiles=file.cases, seed=options.seed, file=file, **choices
-    )
+    return VectorRequest(instruction=file.name, arch=file.arch, tiles=file.cases, file=file, **choices)
 
 
 def _summary(manifest: dict[str, Any], folder: Path) -> str:

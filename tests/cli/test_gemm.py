@@ -109,8 +109,7 @@ def matrices(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
 
 
 def gemm(cli: CommandLine, *words: object, a: str = "a.npy", b: str = "b.npy") -> tuple[np.ndarray, dict[str, Any]]:
-    options = ["--a", a, "--b", b, "--output", "d.npy", "--backend", "native", "--jobs", 1]
-    report = cli.json(*options, *words)
+    report = cli.json("--a", a, "--b", b, "--output", "d.npy", "--backend", "native", "--jobs", 1, *words)
     return np.load("d.npy"), report
 
 
@@ -348,7 +347,7 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--random", 8, 8, 64, *scales], "sm_90 has no sparse instruction for f16 with block scales"),
     )
     for words, message in (
-        (["--seed", 3], "--seed needs --random"),
+        (["--seed", 0], "--seed needs --random"),
         (["--a", "scalar.npy"], "a must be a matrix with at least one element, not of shape ()"),
         (["--way", "way.json", "--split-k", 1], "--split-k cannot be combined with --way, which determines it"),
         (["--way", "way.json", "--rounding", "RNE"], "--rounding cannot be combined with --way"),
@@ -362,6 +361,7 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--a", "packed.npz", "--compare-dense"], "a is compressed, so no dense product can be computed for a comp"),
         (["--a", "strange.npz"], "strange.npz is in an unknown format, 'x'"),
         (["--prune", "--instruction", dense], f"prune needs a sparse instruction, but {dense} is dense"),
+        (["--check", "--instruction", dense], f"--check needs a sparse instruction, but {dense} is dense"),
         (["--compare-dense", "--instruction", dense], f"{dense} is already dense: a comparison with the dense prod"),
     ):  # fmt: skip
         cli.refuses("--a", "a.npy", "--b", "b.npy", *words, "--jobs", "1", "--backend", "golden", message=message)

@@ -167,8 +167,7 @@ def test_limit_and_seed(cli: CommandLine) -> None:
 
 def test_metadata_policy_and_a_file_without_d(cli: CommandLine) -> None:
     assert cli.text(ANY_NIBBLE) == cli.text(ANY_NIBBLE, "--metadata", "silicon")
-    message = f"{ANY_NIBBLE}: undefined metadata at batch ..., row "
-    cli.refuses(ANY_NIBBLE, "--metadata", "strict", message=message)
+    cli.refuses(ANY_NIBBLE, "--metadata", "strict", message=f"{ANY_NIBBLE}: undefined metadata at batch ..., row ")
     np.savez("file.npz", **{key: array for key, array in contents(F32).items() if key != "D"})
     equal = "all 2,304 outputs of 1 instruction equal, and all 2,304 metadata flags"
     assert cli.text("file.npz").splitlines()[0] == equal  # without a recorded D, the golden model's D is expected
@@ -192,6 +191,7 @@ def test_bad_words(cli: CommandLine) -> None:
     cli.refuses_each(
         ([FP8, "--arch", "sm_86"], f"{FP8}: sm_86 does not have ...; sm_89, ... have it"),
         (["--nope"], "--nope"),
+        ([S32, "--seed", "0"], "--seed needs --limit or --waves"),
         (["--backend", "abacus"], "'abacus'"),
         (["--metadata", "lax"], "'lax'"),
         (["--limit", "0"], "--limit: the value must be an integer of 1 or more"),

@@ -105,8 +105,7 @@ def test_register_files_and_folders(cli: CommandLine, seed: int) -> None:
     assert "5 tiles of mma.sp" in cli.text(F32, "--tiles", 5, "--seed", seed, "-o", ".")
     file = read(Path("vectors.npz"))
     assert (file.cases, file.arch) == (5, "sm_90")
-    total = CommandLine(cli.capsys, "run").json("--backend", "golden", "vectors.npz")["total"]
-    assert total["mismatches"] == 0
+    assert CommandLine(cli.capsys, "run").json("--backend", "golden", "vectors.npz")["total"]["mismatches"] == 0
     manifests = cli.json(S8, TCGEN05, S8, "--tiles", 2, "--format", "hex", "-o", "new")["manifests"]
     actual = [(manifest["instruction"].split()[0], manifest["arch"]) for manifest in manifests]
     assert actual == [(S8, "sm_90"), (TCGEN05, "sm_100")]
@@ -129,8 +128,8 @@ def test_the_tiles_of_a_file(cli: CommandLine, seed: int) -> None:
     cli.text("tile.npz", "--format", "hex", "-o", "hex")
     assert sorted(path.name for path in Path("hex").iterdir()) == [*(f"{name}.hex" for name in "ABCDE"), MANIFEST]
     message = "applies only to random tiles and cannot be combined with FILE.npz"
-    for option in ("--tiles", "--seed"):
-        cli.refuses("tile.npz", option, 2, "-o", "x", message=f"{option} {message}")
+    for option, value in (("--tiles", 2), ("--seed", 2), ("--seed", 0)):
+        cli.refuses("tile.npz", option, value, "-o", "x", message=f"{option} {message}")
     Path("other").mkdir()
     for path in ("other.npz", "other/tile.npz"):
         Path(path).write_bytes(Path("tile.npz").read_bytes())
@@ -174,6 +173,7 @@ def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
         ([F32, "-o", "new", "--tiles", 1 << 57], "words of 32 bits are too many for format npz"),
         ([F32, "--level", "unit", "--bench", "-o", "new"], "and format 'hex'"),
         (["--tiles", "3", "-o", "new"], "INSTRUCTION is required"),
+        (["--check", "p.npz", "--results", "r.npz", "--seed", "0"], "--seed cannot be combined with --check"),
         (["--pack", F32, "--mux", "mux3", "-o", "new"], "--mux cannot be combined with --pack"),
     )
 
