@@ -77,8 +77,7 @@ def test_results_and_what_is_missing(folder: Path) -> None:
         assert f"Missing: {kind}" in words
     assert "Missing: coverage" not in words
     (folder / "deeper" / "anything").write_text(TESTS)
-    findings = read_findings(folder)
-    right = [(case.failure is None, case.skipped) for case in findings.cases]
+    right = [(case.failure is None, case.skipped) for case in read_findings(folder).cases]
     assert right == [(True, None), (False, None), (False, None), (True, "no GPU")]
     seen = reported(folder)
     for words in ("2 of 4 failed", "it broke <img src=x>\nthe whole story", "1 skipped: no GPU", "tests/rtl", "2026"):
@@ -114,11 +113,14 @@ def test_a_regression_s_own_files(folder: Path) -> None:
     (folder / "a.json").write_text(json.dumps({"file": "tests/cli/test_a.py", **OUTCOME}))
     (folder / "b.json").write_text(json.dumps({"file": "tests/sim/test_c.py", **OUTCOME}))
     (folder / "c").write_text('{"seed": 7, "total": {}, "pairs": [{"preset": "ada", "pair": "f16", "mismatches": 1}]}')
+    xml = '<testsuite><testcase classname="sptc.campaign.ada" name="s8"><failure>wrong</failure></testcase></testsuite>'
+    (folder / "x.xml").write_text(xml)  # another campaign of the same preset
     (folder / "x.log").write_text("a log")
     findings = read_findings(folder)
     assert {case.group for case in findings.cases[:4]} == {"tests.cli.test_a", "tests.rtl.test_b"}
     others = [(case.group, case.failure) for case in findings.cases[4:]]
-    assert others == [*[("tests.sim.test_c", None)] * 4, ("sptc.campaign.ada", "wrong outputs: 1")]
+    ada = "sptc.campaign.ada"
+    assert others == [(ada, "wrong"), *[("tests.sim.test_c", None)] * 4, (ada, "wrong outputs: 1")]
     assert findings.seeds == {"2026", "5", "7"}
     assert findings.passed_over == [("x.log", "unknown kind of file")]
 

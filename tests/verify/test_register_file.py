@@ -176,8 +176,7 @@ def test_shipped_recordings_are_whole() -> None:
     assert sum(".sp." in name for name in of_wgmma) == 48
     # For dense wgmma, at least one instruction of every combination of types and saturation was recorded.
     rows = {(i.a, i.b, i.d, i.satfinite) for i in every_instruction("wgmma") if not i.sparse}
-    dense = [parse(name) for name in of_wgmma if ".sp." not in name]
-    assert {(i.a, i.b, i.d, i.satfinite) for i in dense} == rows
+    assert {(i.a, i.b, i.d, i.satfinite) for i in [parse(name) for name in of_wgmma if ".sp." not in name]} == rows
     assert words["mma"] >= {"narrow", "mid", "wide", "special", "uniform", "extreme", "anymeta", "ends", "tiny", "huge"}
     assert words["wgmma"] >= {"narrow", "mid", "wide", "special", "uniform", "anymeta"}
 

@@ -61,8 +61,7 @@ def test_four_laps_cover_all_architectures_and_nibbles() -> None:
     for text, kinds in ((F16, (False, True)), (S8, (False,))):
         i = parse(text)
         for distribution in distributions(i):
-            expected = {(arch, i, distribution, kind) for arch in ARCHITECTURES for kind in kinds}
-            assert expected <= actual
+            assert {(arch, i, distribution, kind) for arch in ARCHITECTURES for kind in kinds} <= actual
     assert not any(kind for *_, name, kind in actual if name == "directed")
 
 

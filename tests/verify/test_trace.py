@@ -154,8 +154,7 @@ def test_the_first_difference_is_at_the_fault(
 
 def test_differences_in_order() -> None:
     i = parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
-    operands = part(mid(i, np.random.default_rng(1)).matrices, slice(None), 1, 1)
-    [found] = golden_traces(i, "sm_90", operands)
+    [found] = golden_traces(i, "sm_90", part(mid(i, np.random.default_rng(1)).matrices, slice(None), 1, 1))
     (step,) = found.steps
     assert first_difference(found, found) is None
     other = replace(step, total=1, d=2, terms=(replace(step.terms[0], shift=99), *step.terms[1:]))
