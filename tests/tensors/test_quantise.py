@@ -220,7 +220,7 @@ def test_bad_words() -> None:
     for words, message in (
         ({"fmt": "f8"}, "the format must be one of f32, f16"),
         ({"fmt": ["f16"]}, r"^the format must be one of .*, not \['f16'\]$"),
-        ({"fmt": "e4m3", "recipe": "mx", "block": "8"}, "^the quantisation recipe mx does not accept the block size '8'$"),
+        ({"fmt": "e4m3", "recipe": "mx", "block": "8"}, "quantisation recipe mx does not accept the block size '8'$"),
         ({"recipe": "mx"}, "the quantisation recipe mx supports e4m3, e5m2, e3m2, e2m3, e2m1, not f16"),
         ({"fmt": "e4m3", "recipe": "nvfp4"}, "the quantisation recipe nvfp4 supports e2m1, not e4m3"),
         ({"fmt": "e4m3", "recipe": "mx", "saturate": False}, "mx always saturates"),
