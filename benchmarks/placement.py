@@ -105,7 +105,7 @@ _ARRIVAL = re.compile(r"^ +(\d+\.\d+) +data arrival time", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Technology:
-    """Folders of the technology and of qflow's scripts, and the density of a placement."""
+    """Settings of a placement: folders of the process technology and of qflow's scripts, and the cell density."""
 
     folder: Path
     scripts: Path

@@ -1,4 +1,4 @@
-"""Kernel faults in sums, scales, types and rounding, made without calling functions that search for these faults."""
+"""Products with a fault in sums, scales, types or rounding, computed independently of the search for such faults."""
 
 from collections.abc import Callable
 from typing import Any

@@ -122,9 +122,9 @@ def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) 
 class OwnPanels:
     """Panels (eight columns) of an instruction that a stream transfers: all, or every second one (B of a CTA pair)."""
 
-    total: Callable[[Any], Value]  #: Number of panels (eight columns) of an instruction that the stream transfers
-    #: Function that returns how many of the first n panels (eight columns each) of an instruction the stream transfers.
-    #: Its arguments are the instruction and n.
+    total: Callable[[Any], Value]  #: Number of panels of an instruction that pass through the stream
+    #: Function that returns how many of the first n panels of an instruction pass through the stream. Its arguments are
+    #: the instruction and n.
     used: Callable[[Any, Value], Value]
 
 

@@ -37,8 +37,8 @@ _SAMPLE = (96, 96)
 _CLOSE, _TRIED = 0.85, 8
 #: If more than this fraction of the wrong outputs has only small errors, the kernel may differ only in rounding.
 _FINE = 0.98
-#: Maximum numbers of ways of summation to try: with wrong conversions of results, with outputs stored at wrong rows and
-#: columns, and with a fault that nearly reproduces the result.
+#: Maximum numbers of ways of summation to try with a supposed fault of the kernel: wrong conversion of results, outputs
+#: stored at wrong rows and columns, and any fault with which the model comes near to the kernel's result.
 _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
 #: If the ways of summation to try apply scales in several orders, the maximum numbers `_STORED_WAYS` and `_NEAR_WAYS`
 #: are multiplied by the number of orders, at most by `_MOST_ORDERS`.

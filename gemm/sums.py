@@ -87,7 +87,7 @@ class Chains:
         if not self._is_cleared:
             chains = [np.concatenate(chains[: number + 1]) for number in range(len(chains))]
             if first and self._c is not None:
-                raise OperandError("an accumulator that is never cleared along K cannot begin from c")
+                raise OperandError("C cannot be added if each partial sum contains all earlier slices of K")
         names = [chain.tobytes() + bytes([first and number == 0]) for number, chain in enumerate(chains)]
         missing = [number for number, name in enumerate(names) if name not in self._kept]
         lengths = sorted({len(chains[number]) for number in missing})

@@ -322,8 +322,8 @@ class Tcgen05(wiring.Component):
             m.submodules[f"operands_{number}"] = operands = PanelOperands(config)
             m.d.comb += [
                 *(operands.instruction[name].eq(instruction[name]) for name in ("control", "negated", "add")),
-                # The sparsity selector determines which column of metadata is read from tensor memory. The arrays get
-                # only this metadata, with selector 0.
+                # The metadata of the dot-product units is already that of the column of tensor memory which the
+                # sparsity selector selects, so the units get selector 0.
                 operands.e.eq(words.e[number]),
                 operands.a.eq(stored.a[number]),
                 operands.panel.eq(panel),

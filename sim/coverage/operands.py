@@ -322,7 +322,7 @@ class StepReader:
         )
 
     def _column(self, steps: NDArray[np.uint32], *, wide: bool, sparse: bool) -> NDArray[np.uint8]:
-        """Return the bytes of B of each cycle in the order of the column of B; for dense A, the second half is zero."""
+        """Return, for each cycle, a column of B as bytes in order of K; if A is dense, the second half is zero."""
         inputs = self._bytes(steps, self._words.b)
         if not self.config.sparse:
             return inputs

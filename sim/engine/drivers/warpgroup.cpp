@@ -52,7 +52,7 @@ struct Work {
     int64_t patience;                       // maximum number of cycles without a transfer
     int64_t longest_wait, longest_silence;  // longest waits in cycles: for a stream transfer, and for an mma result
     int64_t ends_with_commands;             // whether the run ends after the commands, even if an mma is unfinished
-    int64_t compares;                       // whether hashes of outputs are compared with `outputs`
+    int64_t compares;                       // whether `outputs` has expected hashes, to compare with
     int64_t accepted;                       // number of accepted accumulator panels (eight columns of C)
     uint32_t *outputs;                      // for each cycle without reset, hash of all outputs; null: no hashes
 
