@@ -19,9 +19,12 @@ import numpy as np
 from kernel_records import draw, fields, operands_digest
 from numpy.typing import NDArray
 
-#: ``CUtensorMapDataType`` of each element type that TMA rounds or reduces, and of other elements by size in bytes.
-MAP_TYPES: dict[str | int, int] = {"f32": 7, "f32.ftz": 10, "tf32": 11, "tf32.ftz": 12, 1: 0, 2: 1, 4: 2, 8: 4}
-SWIZZLES = ("none", "32B", "64B", "128B")
+#: Value of ``CUtensorMapDataType`` for each PTX type, and for elements without a given type by their size in bytes.
+MAP_TYPES: dict[str | int, int] = {
+    "u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "s64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "f32.ftz": 10,
+    "tf32": 11, "tf32.ftz": 12, 1: 0, 2: 1, 4: 2, 8: 4,
+}  # fmt: skip
+SWIZZLES, FILLS = ("none", "32B", "64B", "128B"), ("zeros", "nan")
 MAX_DYNAMIC_SHARED, CLUSTER_DIMENSION, MAP_BYTES, LOG_BYTES = 8, 4, 128, 1 << 14
 #: Values of ``CU_JIT_ERROR_LOG_BUFFER``, ``CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`` and ``CU_JIT_OPTIMIZATION_LEVEL``.
 OPTIONS = (5, 6, 7)
@@ -90,7 +93,7 @@ class Driver:
         box, steps = (c_uint32 * rank)(*tile["box"][::-1]), (c_uint32 * rank)(*[1] * rank)
         kind = MAP_TYPES[tile.get("element", size)]
         self.call("cuTensorMapEncodeTiled", encoded, kind, rank, address, sides, strides, box, steps, 0,
-                  SWIZZLES.index(tile["swizzle"]), 2, 0)  # fmt: skip
+                  SWIZZLES.index(tile["swizzle"]), 2, FILLS.index(tile.get("fill", "zeros")))  # fmt: skip
         return encoded
 
 

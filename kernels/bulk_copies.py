@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa.memory import SWIZZLES
+from ..isa.memory import SWIZZLES, UNIT_BYTES
 from .access import space_of
 from .barriers import barriers
 from .codes import Rounding, encoded
@@ -20,7 +20,7 @@ from .integers import COMBINATIONS
 from .machine import WARP, Machine, Mask, Step, not_modelled
 from .memory import GLOBAL_BASE, SHARED_WINDOW, GlobalMemory
 from .program import Address, Immediate, Instruction, Operand, Vector, at_line
-from .reductions import REDUCTIONS, is_reduction, memory_type, reduction
+from .reductions import is_reduction, memory_type, reduction
 from .tensor_maps import FIELDS, MAP_BYTES, MapRecord
 from .values import numpy_type
 
@@ -29,11 +29,13 @@ __all__ = ["Box", "any_copy_step", "map_step"]
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
 _WORD = 4
+#: Names of the reductions in opcodes.
+_OPERATIONS = (*COMBINATIONS, "inc", "dec")
 #: Parts that the opcode of a bulk copy may have between its dots. The only modelled mode of tensor copies is ``.tile``.
 _KNOWN = {
     *("cp", "reduce", "async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "tile", "bulk_group", "noftz"),
     *("global", "shared::cta", "shared::cluster", "multicast::cluster", "mbarrier::complete_tx::bytes"),
-    *("L2::cache_hint", "cta_group::1", "cta_group::2", *REDUCTIONS, "u32", "s32", "u64", "s64", "b32", "b64"),
+    *("L2::cache_hint", "cta_group::1", "cta_group::2", *_OPERATIONS, "u32", "s32", "u64", "s64", "b32", "b64"),
     *("f16", "bf16", "f32", "f64"),
 }
 
@@ -44,9 +46,9 @@ class Box:
 
     octets: int  #: number of bytes that the copy moves
     element: str  #: PTX type of the elements, used by reductions; tf32 elements are reduced as f32
-    piece: int  #: bytes per piece of the box; each piece is contiguous in global memory
-    offsets: NDArray[np.int64]  #: offset in bytes of each piece in global memory
-    inside: NDArray[np.bool_]  #: whether each piece of the box lies inside the tensor
+    offsets: NDArray[np.int64]  #: offset in global memory of each unit of 16 bytes
+    inside: NDArray[np.int64]  #: number of bytes of each unit that the tensor contains
+    places: NDArray[np.int64]  #: offset of each unit in the tile in shared memory, before the swizzle
     swizzle: str = "none"  #: swizzle mode of the bytes in shared memory
     fill: int = 0  #: 16-bit word that fills the parts of the box outside the tensor
     is_rounded: bool = False  #: whether loads round f32 words to tf32
@@ -55,48 +57,61 @@ class Box:
     @classmethod
     def from_map(cls, tile: MapRecord, corner: list[int]) -> "Box":
         """Return the box of a tensor map. The first element of the box has the coordinates `corner`."""
-        piece, offsets, inside = tile.pieces(corner)
+        offsets, inside, places = tile.units(corner)
         fill = 0x7FF7 if tile.fill == "nan" else 0  # as measured: NaN that an H200 writes outside the tensor
         offsets = offsets + (tile.address - GLOBAL_BASE)
         is_rounded, element = tile.element.startswith("tf32"), tile.element.removeprefix("t").removesuffix(".ftz")
         flushes = tile.element.endswith(".ftz")
-        return cls(tile.box_bytes, element, piece, offsets, inside, tile.swizzle, fill, is_rounded, flushes)
+        return cls(tile.box_bytes, element, offsets, inside, places, tile.swizzle, fill, is_rounded, flushes)
+
+    @property
+    def extent(self) -> int:
+        """Number of bytes of shared memory from the first to the last byte of the tile."""
+        return int(self.places.max(initial=-UNIT_BYTES)) + UNIT_BYTES
 
     def has_reduction(self, operation: str) -> bool:
-        """Return whether PTX can reduce elements by `operation`. Integers also count as bits, ``u32`` as ``b32``."""
+        """Return whether elements can be reduced by `operation`. Integers also count as bits, ``u32`` as ``b32``.
+
+        As measured on an H200, elements of ``s64`` have only minimum and maximum.
+        """
+        if self.element == "s64":
+            return operation in ("min", "max")
         bits = f"b{self.element[1:]}" if self.element[0] in "us" else self.element
         return is_reduction(operation, self.element) or is_reduction(operation, bits)
 
     def words(self) -> NDArray[np.int64]:
         """Return the offset in global memory of each 4-byte word of the box."""
-        starts = self.offsets[:, None] + np.arange(0, self.piece, _WORD)
-        return starts.reshape(-1)[:: max(_WORD // self.piece, 1)]
+        return (self.offsets[:, None] + np.arange(0, UNIT_BYTES, _WORD)).reshape(-1)
 
     def read(self, memory: GlobalMemory) -> NDArray[np.uint8]:
         """Return the bytes of the box. Bytes outside the tensor have the fill value.
 
         Words of a tensor of tf32 are rounded to nearest even; a NaN becomes 0x7fffe000. Measured on an H200.
         """
-        pieces, places = memory.views[self.piece], self.offsets // self.piece
-        is_whole = bool(self.inside.all())
-        values = pieces.take(places if is_whole else places[self.inside])
+        units, places = memory.views[UNIT_BYTES], self.offsets // UNIT_BYTES
+        is_whole = bool((self.inside == UNIT_BYTES).all())
+        data = units.take(places if is_whole else np.where(self.inside > 0, places, 0)).view(np.uint8)
         if self.is_rounded:
-            values = encoded(values.view(np.float32).astype(np.float64), "tf32", Rounding("rn")).view(pieces.dtype)
+            words = data.view(np.float32).astype(np.float64)
+            data = encoded(words, "tf32", Rounding("rn")).view(np.uint8)
         if is_whole:
-            return values.view(np.uint8)
-        data = np.full(self.octets // 2, self.fill, np.uint16).view(np.uint8)
-        data.view(pieces.dtype)[self.inside] = values
-        return data
+            return data
+        fill = np.full(UNIT_BYTES // 2, self.fill, np.uint16).view(np.uint8)
+        outside = np.arange(UNIT_BYTES) >= self.inside[:, None]
+        return np.where(outside, fill, data.reshape(-1, UNIT_BYTES)).reshape(-1)
 
     def write(self, memory: GlobalMemory, data: NDArray, operation: str | None) -> None:
-        """Write those bytes of `data` that lie inside the tensor, or combine them with the old bytes by a reduction."""
-        pieces, places = memory.views[self.piece], self.offsets[self.inside] // self.piece
-        new = data.view(pieces.dtype)[self.inside]
+        """Write those units of `data` that begin inside the tensor, or combine them with the old units by a reduction.
+
+        The last unit of a row is written as a whole, even if it exceeds the tensor. Measured on an H200.
+        """
+        units, begins = memory.views[UNIT_BYTES], self.inside > 0
+        places, new = self.offsets[begins] // UNIT_BYTES, data.view(units.dtype)[begins]
         if operation:
             dtype = numpy_type(memory_type(self.element))
             combine = reduction(operation, self.element, flush=self.flushes)
-            new = combine(pieces.take(places).view(dtype), new.view(dtype)).view(pieces.dtype)
-        pieces[places] = new
+            new = combine(units.take(places).view(dtype), new.view(dtype)).view(units.dtype)
+        units[places] = new
 
 
 def any_copy_step(machine: Machine, ins: Instruction) -> Step:
@@ -126,7 +141,7 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
     """
     if not isinstance(operand, Address):
         raise not_modelled(ins)
-    read, offset = machine.reader(operand.base, "u64"), operand.offset
+    read, offset, writes = machine.reader(operand.base, "u64"), operand.offset, "bulk_group" in ins.words
     if "tensor" in ins.words:
         if len(operand.more) != 1 or not isinstance(operand.more[0], Vector):
             raise not_modelled(ins, "the coordinates of a tile must be one vector")
@@ -134,9 +149,15 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
 
         def tile(thread: int) -> Box:
             record = tensor_map(machine, ins, machine.value(read, thread) + offset, thread)
-            box = Box.from_map(record, [machine.value(coordinate, thread) for coordinate in coordinates])
-            inside = box.offsets[box.inside]
-            if inside.size and not machine.memory.contains(int(inside.min()), int(inside.max()) + box.piece):
+            corner = [machine.value(coordinate, thread) for coordinate in coordinates]
+            # An H200 stops at these coordinates with the error "illegal instruction".
+            if corner[0] * record.element_bytes % UNIT_BYTES:
+                raise machine.fault(ins, f"the first coordinate, {corner[0]}, is not at a multiple of 16 bytes", thread)
+            if writes and min(corner) < 0:
+                raise machine.fault(ins, f"a store to a tensor has the negative coordinate {min(corner)}", thread)
+            box = Box.from_map(record, corner)
+            inside, ends = box.offsets[box.inside > 0], (box.offsets + box.inside)[box.inside > 0]
+            if inside.size and not machine.memory.contains(int(inside.min()), int(ends.max())):
                 raise machine.fault(ins, "the tensor of the tensor map is not inside one array", thread)
             return box
 
@@ -149,7 +170,7 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
             what = "is not inside one array" if start % 16 == 0 else "does not begin at a multiple of 16 bytes"
             raise machine.fault(ins, f"a copy of {size} bytes {what}", thread)
         offsets = np.arange(start, start + size, 16)
-        return Box(size, ins.words[-1], 16, offsets, np.ones(len(offsets), np.bool_))
+        return Box(size, ins.words[-1], offsets, np.full(len(offsets), UNIT_BYTES), np.arange(0, size, UNIT_BYTES))
 
     return octets
 
@@ -178,14 +199,14 @@ def _load(machine: Machine, ins: Instruction) -> Step:
         at, objects = (machine.every(places(mask)[1]) for places in (to, barrier))
         for thread in machine.active(mask).tolist():
             box, place = box_of(thread), int(at[thread])
-            _check_tile(machine, ins, place, box.octets, thread)
+            _check_tile(machine, ins, place, box, thread)
             others = machine.distances(thread, multicast)
             places = [place + other * machine.shared_bytes for other in others]
             slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
             if machine.checker:
                 for start in places:
-                    machine.checker.overwrite(ins, np.array([thread]), np.array([start]), box.octets)
-                    machine.checker.begins(ins, np.array([start]), box.octets, "write")
+                    machine.checker.overwrite(ins, np.array([thread]), np.array([start]), box.extent)
+                    machine.checker.begins(ins, np.array([start]), box.extent, "write")
             machine.queue.append(partial(_fill, machine, ins, box, places, slots))
 
     return step
@@ -202,33 +223,33 @@ def _fill(machine: Machine, ins: Instruction, box: Box, places: list[int], slots
         machine.work.octets[ins.line] += box.octets
         machine.views["shared"][16][_rows(machine, place, box)] = data
         if machine.checker:
-            machine.checker.ends(np.array([place]), box.octets, "write")
-            machine.checker.wrote_in_bulk(ins, place, box.octets, slot, origins)
+            machine.checker.ends(np.array([place]), box.extent, "write")
+            machine.checker.wrote_in_bulk(ins, place, box.extent, slot, origins)
         barriers(machine).complete(slot, box.octets, ins)
 
 
-def _check_tile(machine: Machine, ins: Instruction, place: int, octets: int, thread: int) -> None:
+def _check_tile(machine: Machine, ins: Instruction, place: int, box: Box, thread: int) -> None:
     start = place - int(machine.shared_start[thread])
     alignment = _TILE_ALIGNMENT if "tensor" in ins.words else 16
-    for what, number, unit in (("address in shared memory", start, alignment), ("size", octets, 16)):
+    for what, number, unit in (("address in shared memory", start, alignment), ("size", box.octets, 16)):
         if number % unit:
             raise machine.fault(ins, f"the {what} is not a multiple of {unit} bytes", thread)
     if machine.launch.cluster_size > 1:  # the destination may be in another CTA of the cluster
         start = place % machine.shared_bytes
-    if not 0 <= start <= machine.shared_bytes - octets:
-        raise machine.fault(ins, f"a copy of {octets} bytes is not inside shared memory", thread)
+    if not 0 <= start <= machine.shared_bytes - box.extent:
+        raise machine.fault(ins, f"a tile of {box.extent} bytes is not inside shared memory", thread)
 
 
 def _rows(machine: Machine, place: int, box: Box) -> NDArray[np.int64]:
     """Return, for each 16-byte word of a box, the index of the 16-byte word of shared memory that stores it."""
     cta, start = divmod(place, machine.shared_bytes)
-    rows: NDArray[np.int64] = SWIZZLES[box.swizzle].apply(start + np.arange(0, box.octets, 16))
+    rows: NDArray[np.int64] = SWIZZLES[box.swizzle].apply(start + box.places)
     return (rows + cta * machine.shared_bytes) >> 4
 
 
 def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
     """Copy or reduce from shared to global memory, as part of the bulk group that the thread commits next."""
-    operation = next((word for word in ins.words if word in COMBINATIONS), None)
+    operation = next((word for word in ins.words if word in _OPERATIONS), None)
     destination, source, *rest = ins.operands
     type_ = ins.words[-1]
     if ("reduce" in ins.opcode) != (operation is not None):
@@ -246,17 +267,17 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
             box, place = tasks[thread] = box_of(thread), int(at[thread])
             if operation and not box.has_reduction(operation):
                 raise machine.fault(ins, f"PTX has no reduction '.{operation}' of {box.element}", thread)
-            _check_tile(machine, ins, place, box.octets, thread)
+            _check_tile(machine, ins, place, box, thread)
             machine.work.octets[ins.line] += box.octets
             if machine.checker:
-                machine.checker.reads_in_bulk(ins, [thread], np.array([place]), box.octets)
-                machine.checker.begins(ins, np.array([place]), box.octets, "read")
+                machine.checker.reads_in_bulk(ins, [thread], np.array([place]), box.extent)
+                machine.checker.begins(ins, np.array([place]), box.extent, "read")
 
         def execute(chosen: Mask) -> None:
             for thread, (box, place) in tasks.items():
                 if chosen is None or chosen[thread]:
                     if machine.checker:
-                        machine.checker.ends(np.array([place]), box.octets, "read")
+                        machine.checker.ends(np.array([place]), box.extent, "read")
                     box.write(machine.memory, machine.views["shared"][16].take(_rows(machine, place, box)), operation)
 
         stores.add(mask, execute)

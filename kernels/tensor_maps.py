@@ -1,4 +1,4 @@
-"""Tensor maps in their 128-byte form, and the pieces of tiles that bulk copies move.
+"""Tensor maps in their 128-byte form, and the units of 16 bytes of which tiles consist.
 
 Source: PTX ISA, "Tensors" and ``cp.async.bulk.tensor``. PTX does not publish the bits of a map: here a map is 128 bytes
 in a format of this model, written by :meth:`MapRecord.encoded`, so that it can lie in parameters or in memory.
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import KernelError
+from ..isa.memory import UNIT_BYTES
 from .program import size_of
 
 __all__ = ["FIELDS", "FILLS", "MAP_BYTES", "SWIZZLES", "MapRecord"]
@@ -63,8 +64,8 @@ class MapRecord:
         rank = len(self.shape)
         if not 1 <= rank <= _RANKS or len(self.box) != rank or len(self.strides) != rank - 1:
             raise KernelError(
-                f"a tensor map has 1 to {_RANKS} axes, a box of equal length, and strides of all axes but the first; "
-                f"not {self.shape}, {self.box} and {self.strides}"
+                f"a tensor map has 1 to {_RANKS} axes, a box of equal length, and strides of all outer axes; "
+                f"not {self.shape[::-1]}, {self.box[::-1]} and {self.strides[::-1]}"
             )
         if self.swizzle not in SWIZZLES or self.fill not in FILLS or self.element not in _CODES:
             raise KernelError(
@@ -72,11 +73,11 @@ class MapRecord:
                 f"of {', '.join(_CODES)}; not {self.swizzle!r}, {self.fill!r} and {self.element!r}"
             )
         if any(not 0 < side < 1 << 32 for side in self.shape):
-            raise KernelError(f"the axes of a tensor map have 1 to 2^32 - 1 elements; not {self.shape}")
+            raise KernelError(f"the axes of a tensor map have 1 to 2^32 - 1 elements; not {self.shape[::-1]}")
         row = self.box[0] * self.element_bytes
         if any(not 0 < side <= 256 for side in self.box) or row % 16:
             raise KernelError(
-                f"a box must have sides of 1 to 256 elements, and rows of a multiple of 16 bytes, not {self.box}"
+                f"a box must have sides of 1 to 256 elements, and rows of a multiple of 16 bytes, not {self.box[::-1]}"
             )
         if self.swizzle != "none" and row > (most := int(self.swizzle[:-1])):
             raise KernelError(f"the rows of a box have {row} bytes; the swizzle {self.swizzle} allows at most {most}")
@@ -85,7 +86,7 @@ class MapRecord:
         if self.address % 16 or any(stride % 16 or not 0 <= stride < 1 << 40 for stride in self.strides):
             raise KernelError(
                 f"address and strides of a tensor map must be multiples of 16 bytes, the strides 0 to 2^40; "
-                f"not {self.address:#x} and {self.strides}"
+                f"not {self.address:#x} and {self.strides[::-1]}"
             )
 
     @property
@@ -98,22 +99,25 @@ class MapRecord:
         """Number of bytes of a box (the part of a tensor that one copy moves)."""
         return int(np.prod(self.box)) * self.element_bytes
 
-    def pieces(self, corner: list[int]) -> tuple[int, NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the pieces of a box: 16-byte words if none of them crosses the tensor's edge, else elements.
+    def units(self, corner: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the units of 16 bytes of a box, whose first element has the coordinates `corner`.
 
-        `corner` holds the coordinates of the first element of the box. The results are the bytes of a piece, the offset
-        in bytes of each piece from the tensor's address, and whether the tensor contains each piece.
+        The results are, for each unit, its offset in bytes from the tensor's address, the number of its bytes that the
+        tensor contains, and its offset in bytes in the tile before the swizzle.
         """
         size = self.element_bytes
-        count = 16 // size if corner[0] * size % 16 == 0 and self.shape[0] * size % 16 == 0 else 1
-        first = ((corner[0] // count, self.box[0] // count, self.shape[0] // count, count * size),)
-        offsets, inside = np.zeros(1, np.int64), np.ones(1, np.bool_)
-        axes = (*first, *zip(corner[1:], self.box[1:], self.shape[1:], self.strides, strict=True))
-        for start, side, extent, stride in reversed(axes):
-            at = np.arange(start, start + side)
-            offsets = np.add.outer(offsets, at * stride).ravel()
-            inside = np.logical_and.outer(inside, (at >= 0) & (at < extent)).ravel()
-        return count * size, offsets, inside
+        first, row_bytes = corner[0] * size, self.box[0] * size
+        columns = np.arange(0, row_bytes, UNIT_BYTES)
+        offsets = first + columns
+        octets = np.where(offsets >= 0, np.clip(self.shape[0] * size - offsets, 0, UNIT_BYTES), 0)
+        for start, side, extent, stride in zip(corner[1:], self.box[1:], self.shape[1:], self.strides, strict=True):
+            index = np.arange(start, start + side)
+            offsets = np.add.outer(index * stride, offsets).ravel()
+            octets = np.multiply.outer((index >= 0) & (index < extent), octets).ravel()
+        # Rows that are shorter than the swizzle pattern are stored at the distance of its length.
+        pitch = max(row_bytes, int(self.swizzle.removesuffix("B")) if self.swizzle != "none" else 0)
+        places = np.add.outer(np.arange(len(offsets) // len(columns)) * pitch, columns).ravel()
+        return offsets, octets, places
 
     def encoded(self) -> bytes:
         """Return the tensor map in its form of 128 bytes."""

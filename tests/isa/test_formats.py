@@ -38,8 +38,7 @@ def _values(record: Format, codes: NDArray[np.int64]) -> NDArray[np.float64]:
         values = np.where(exponent == top, np.where(fraction == 0, np.inf, np.nan), values)
     if record.specials is Specials.NAN:
         values = np.where((exponent == top) & (fraction == fraction_range - 1), np.nan, values)
-    negative = (codes >> (record.bits - 1) & 1 == 1) & record.signed
-    return np.where(negative, -values, values)
+    return np.where((codes >> (record.bits - 1) & 1 == 1) & record.signed, -values, values)
 
 
 @pytest.mark.parametrize("name", DTYPES)

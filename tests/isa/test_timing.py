@@ -230,8 +230,7 @@ def test_parts_of_a_product_and_products_that_are_refused() -> None:
     dense = product_timing(dense_twin(instruction), (1536, 2816, 3200))
     assert (dense.bound_by, dense.multiplying) == ("tensor core", 3200 // 16 * 256)
     assert one.cycles - one.multiplying - one.storing == dense.cycles - dense.multiplying - dense.storing
-    wide = product_timing(instruction, (1536, 2816, 3200), Tile(64, 512))
-    assert wide.multiplying >= 3200 // 32 * 2 * 144
+    assert product_timing(instruction, (1536, 2816, 3200), Tile(64, 512)).multiplying >= 3200 // 32 * 2 * 144
     with pytest.raises(OperandError, match="multiple of 64 rows"):
         Tile(96, 256)
     with pytest.raises(InstructionError, match="wgmma on sm_90"):

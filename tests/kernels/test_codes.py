@@ -19,9 +19,8 @@ def test_every_code_and_every_tie(name: str) -> None:
     numbers = np.unique(values[finite])
     ties = (numbers[:-1] + numbers[1:]) / 2
     below, above = numbers[:-1], numbers[1:]
-    even = np.where(encoded(below, name, Rounding("rn")) & 1 == 0, below, above)
     for mode, expected in (
-        ("rn", even),
+        ("rn", np.where(encoded(below, name, Rounding("rn")) & 1 == 0, below, above)),
         ("rna", np.where(np.abs(above) > np.abs(below), above, below)),
         ("rz", np.where(np.abs(above) > np.abs(below), below, above)),
         ("rm", below),

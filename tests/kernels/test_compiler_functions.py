@@ -163,8 +163,7 @@ def tilelang_function(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_pointers_and_maps_of_tilelang(tilelang_function: SimpleNamespace) -> None:
     a, b, d = operands(TILELANG)
-    run = sptc.tilelang.run(tilelang_function, a, b, d)
-    compiled_kernel(TILELANG).assert_equal(run.after(d))
+    compiled_kernel(TILELANG).assert_equal(sptc.tilelang.run(tilelang_function, a, b, d).after(d))
     assert not d.any()
 
 

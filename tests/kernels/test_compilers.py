@@ -79,9 +79,8 @@ def chain(kernel: recorded.CompiledKernel) -> NDArray:
         a = Compressed(a, np.ascontiguousarray(nibbles), instruction.granularity)
     scales = {f"block_scale_{name[1]}": operands[name] for name in ("sa", "sb") if name in operands}
     form = {"format": "tf32"} if instruction.a.name == "tf32" else {}
-    result = {"result": "f16"} if instruction.d.name == "f16" else {}
-    return sptc.gemm(a, b, instruction=launch["opcode"], arch=kernel.arch, backend="native",
-                     **form, **scales, **result)  # fmt: skip
+    form |= {"result": "f16"} if instruction.d.name == "f16" else {}
+    return sptc.gemm(a, b, instruction=launch["opcode"], arch=kernel.arch, backend="native", **form, **scales)
 
 
 def check_cuda(name: str) -> None:

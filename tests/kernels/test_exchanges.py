@@ -1,5 +1,7 @@
 """Kernels with asynchronous copies, atomics, reductions, or boxes at the edge of tensors write memory correctly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sptc.errors import KernelError
@@ -98,22 +100,16 @@ def test_a_box_at_the_edge_of_its_tensor() -> None:
     for element in ("bf16", "f16", "u16"):
         record = MapRecord(1 << 44, (20, 3), (64,), (16, 4), element)
         assert MapRecord.decoded(record.encoded()) == record
-    octets, offsets, inside = record.pieces([8, 1])
-    column, row = np.arange(64) % 16 + 8, np.arange(64) // 16 + 1
-    np.testing.assert_array_equal(inside, (column < 20) & (row < 3))
-    np.testing.assert_array_equal(offsets, 2 * column + 64 * row)
-    assert octets == 2
-    assert not record.pieces([-16, 0])[2].any()
-    # In this tensor, each 16-byte piece of the box is completely inside or outside.
-    octets, offsets, inside = MapRecord(1 << 44, (24, 3), (64,), (16, 4), "f16").pieces([16, 1])
-    column, row = np.arange(8) % 2 * 8 + 16, np.arange(8) // 2 + 1
-    assert octets == 16
-    np.testing.assert_array_equal(inside, (column < 24) & (row < 3))
-    np.testing.assert_array_equal(offsets, 2 * column + 64 * row)
+    offsets, inside, places = record.units([8, 1])  # rows 1 and 2 of the box are in the tensor, and 12 columns of each
+    assert offsets.tolist() == [80, 96, 144, 160, 208, 224, 272, 288]
+    assert inside.tolist() == [16, 8] * 2 + [0, 0] * 2
+    assert places.tolist() == [*range(0, 128, 16)]
+    assert not record.units([-16, 0])[1].any()
+    assert replace(record, swizzle="128B").units([8, 1])[2].tolist() == [0, 16, 128, 144, 256, 272, 384, 400]
 
 
 def test_tiles_that_leave_their_tensor_or_array() -> None:
-    """A fill of NaN has the bits of an H200. A tensor beyond its array and types that are rounded are errors."""
+    """A fill of NaN has the bits of an H200. Wrong coordinates, and tensors that exceed their array, are errors."""
     head = ".shared .align 128 .b8 buffer[1024];"
     copy = "ld.v2.b64 {{%rd5, %rd6}}, [%rd3+{0}]; st.shared.v2.b64 [%r5+{0}], {{%rd5, %rd6}};"
     body = f"""
@@ -128,11 +124,17 @@ TRY: mbarrier.try_wait.parity.shared.b64 %p2, [%r3+512], 0; @!%p2 bra TRY;
   mad.lo.u32 %r4, %r0, 4, %r3; ld.shared.b32 %r2, [%r4]; st.global.u32 [%rd2], %r2;"""
     values, result = np.arange(1, 17, dtype=np.float32), np.zeros(32, np.uint32)
     outside = "the tensor of the tensor map is not inside one array; "
-    replace = "tensormap.replace.tile.{}.shared::cta.b1024.b32 [%r3+128], {};".format
+    change = "tensormap.replace.tile.{}.shared::cta.b1024.b32 [%r3+128], {};".format
     for field, start, message in (
         ("", -4, ""),
-        (replace("elemtype", "13"), 0, r"^line \d+: a tensor map with codes element=13, .* not modelled$"),
-        (replace("global_dim", "0, 2000000"), 200, rf"^line \d+: .*: {outside}"),
+        ("", 2, "the first coordinate, 2, is not at a multiple of 16 bytes; thread 0"),
+        (
+            "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd3, {-4}], [%r3];",
+            0,
+            "negative coordinate -4; thr",
+        ),
+        (change("elemtype", "13"), 0, r"^line \d+: a tensor map with codes element=13, .* not modelled$"),
+        (change("global_dim", "0, 2000000"), 200, rf"^line \d+: .*: {outside}"),
     ):
         program = text(body.replace("REPLACE", field).replace("START", str(start)), head=head)
         program = program.replace(".param .u64 p1)", ".param .u64 p1, .param .align 64 .b8 map[128])")

@@ -1,4 +1,4 @@
-"""Single PTX instructions, and random kernels whose threads diverge, give the bits of an H200."""
+"""Single PTX instructions, random kernels, and random copies of tiles give the bits of an H200."""
 
 import importlib
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sptc.benchmarks.kernel_opcodes import THREADS, operands, programs
-from sptc.kernels.launch import run_kernel
+from sptc.kernels.launch import TensorMap, run_kernel
 
 OPCODES, RANDOM = (Path(__file__).with_name(f"{name}-h200.npz") for name in ("opcodes", "random"))
 
@@ -27,14 +27,19 @@ def test_single_instructions_give_the_bits_of_an_h200() -> None:
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(None, marks=pytest.mark.regression)])
-def test_random_kernels(count: int | None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["kernels", "tiles"])
+def test_random(kind: str, count: int | None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    random_kernels, wrong = importlib.import_module("random_kernels"), []
-    with np.load(RANDOM) as record:
-        expected = dict(zip(record["seeds"].tolist(), record["digests"].tolist(), strict=True))
+    kernels, tiles = (importlib.import_module(f"random_{name}") for name in ("kernels", "tiles"))
+    wrong, expected = [], dict(np.load(RANDOM)[kind].tolist())
     for seed in (27, 195, *rng.permutation([*expected])[:count].tolist()):  # 27, 195: barriers of divergent threads
-        ptx, arrays = random_kernels.program(seed), random_kernels.buffers(seed)
-        run = run_kernel(ptx, random_kernels.GRID, random_kernels.BLOCK, [*arrays.values()])
-        if random_kernels.digest(ptx, {name: run.after(array) for name, array in arrays.items()}) != expected[seed]:
+        if kind == "tiles":
+            ptx, arrays, tile = tiles.program(seed)
+            tensor, source, target = arrays.values()
+            run = run_kernel(ptx, 1, tiles.BLOCK, [TensorMap(tensor, **tile), source, target])
+        else:
+            ptx, arrays = kernels.program(seed), kernels.buffers(seed)
+            run = run_kernel(ptx, kernels.GRID, kernels.BLOCK, [*arrays.values()])
+        if kernels.digest(ptx, {name: run.after(array) for name, array in arrays.items()}) != expected[seed]:
             wrong.append(seed)
-    assert not wrong, f"random_kernels.program gives other results than an H200 for the seeds {wrong}"
+    assert not wrong, f"random_{kind}.program gives other results than an H200 for the seeds {wrong}"
