@@ -41,7 +41,7 @@ def test_a_flag_or_a_result_that_contradicts_the_rule() -> None:
     offset = row_result_layout(config)["illegal"].offset
     for chunk, message in (
         (1, "the metadata rule plain does not define nibble 0b1111 of chunk 1"),
-        (0, "chunk 0 holds nibble 0b0100, which the rule plain defines"),
+        (0, "the metadata rule plain defines nibble 0b0100 of chunk 0"),
         (7, "does not use"),
     ):
         with pytest.raises(AssertionError, match=message):
