@@ -70,8 +70,7 @@ def test_values_that_differ(cli: CommandLine, rng: np.random.Generator) -> None:
         "tensor": "w", "shape": [20, 12], "elements": 240, "differ": 2, "first": [3, 5], "values": [1.0, 2.5],
     }  # fmt: skip
     assert rows["v"]["other_shape"] == [4]
-    text = cli.text("a.npz", "b.npz", "--tensor", "w", status=1)
-    assert text == (
+    assert cli.text("a.npz", "b.npz", "--tensor", "w", status=1) == (
         "2 of 240 elements differ, in 1 of 1 tensor\n"
         "w: 20 x 12, 2 of 240 elements differ, the first at (3, 5): 1.0 and 2.5\n"
     )
@@ -92,8 +91,7 @@ def test_values_that_float64_does_not_tell_apart_or_json_lacks(cli: CommandLine)
         saved(a=left, b=right)
         (row,) = cli.json("a.npy", "b.npy", status=1)["tensors"]
         assert (row["differ"], row["first"], row["values"]) == (1, [*map(int, place.split(", "))], values)
-        text = cli.text("a.npy", "b.npy", status=1)
-        assert text.endswith("the first at ({}): {} and {}\n".format(place, *values))
+        assert cli.text("a.npy", "b.npy", status=1).endswith("the first at ({}): {} and {}\n".format(place, *values))
     if np.finfo(np.longdouble).nmant > 60:
         saved(a=np.array([2**63 - 1]), b=np.array([2.0**63]))
         assert cli.json("a.npy", "b.npy", status=1)["tensors"][0]["differ"] == 1

@@ -47,8 +47,7 @@ def test_a_table_json_and_csv(words: list[str], cli: CommandLine) -> None:
     rows = cli.json(*words, SPARSE, DENSE, "--csv", "energy.csv")["measured"]
     assert [(row["instruction"], row["operands"]) for row in rows] == [*product((SPARSE, DENSE), ("zeros", "normal"))]
     assert all(row["total"] == pytest.approx(sum(row["stages"].values())) for row in rows)
-    of_normal = actions("energy.csv", "energy_pj")[SPARSE, "normal"]
-    assert of_normal == pytest.approx(rows[1]["total"] / 1000, rel=1e-4)
+    assert actions("energy.csv", "energy_pj")[SPARSE, "normal"] == pytest.approx(rows[1]["total"] / 1000, rel=1e-4)
     printed = cli.text(*words, SPARSE, DENSE)
     assert f"{rows[1]['total']:.0f}" in printed
     assert "leakage and wires are not; without glitches" in printed

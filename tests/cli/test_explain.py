@@ -74,8 +74,7 @@ def test_one_lane_or_row(cli: CommandLine) -> None:
 
 
 def test_some_words_of_a_name(cli: CommandLine) -> None:
-    words = ("m16n8k64", "u4", "s4", "satfinite", "sp", "ordered_metadata")
-    output, errors = cli.streams(*words, status=2)
+    output, errors = cli.streams(*("m16n8k64", "u4", "s4", "satfinite", "sp", "ordered_metadata"), status=2)
     head, first, second, message = errors.splitlines()
     assert (output, head.split()) == ("", ["A", "B", "instruction"])
     assert [line.split()[:3] for line in (first, second)] == [["1", "s4", "u4"], ["2", "u4", "s4"]]

@@ -281,8 +281,7 @@ def test_scales_of_a_compressed_file(rng: Random, cli: CommandLine) -> None:
     numbers = expand(read_compressed(Path(packed), "natural").values())
     check(cli, sptc.gemm(numbers, b, format="f16"), "--format", "f16", a=packed)
     words = ["--a", packed, "--b", "b", "--y", "y", "--format", "e4m3", "--result", "f32"]
-    message = "holds block scales, which only `sptc gemm` accepts"
-    CommandLine(cli.capsys, "identify").refuses(*words, message=message)
+    CommandLine(cli.capsys, "identify").refuses(*words, message="holds block scales, which only `sptc gemm` accepts")
 
 
 def test_integers_take_scales_where_they_must(rng: Random, cli: CommandLine) -> None:

@@ -91,8 +91,7 @@ def test_the_chain_of_the_first_output_that_differs(product: dict[str, np.ndarra
         assert link["products"] == fsum(products[k])
     assert found["exact"] == fsum(products)
     assert np.float32(found["slices"][0]) + np.float32(found["slices"][1]) == y[3, 4]
-    last = np.array([int(found["shown"][-1]["d"], 16)], np.uint32).view(np.float32)
-    assert last == found["slices"][1]
+    assert np.array([int(found["shown"][-1]["d"], 16)], np.uint32).view(np.float32) == found["slices"][1]
 
 
 @pytest.mark.regression
@@ -205,6 +204,5 @@ def test_options_of_both_commands(cli: CommandLine, rng: Random) -> None:
     np.testing.assert_array_equal(np.load("again.npy"), y)
     assert report["errors"]["arithmetic"]["largest"] == report["errors"]["whole"]["largest"] < 0.05
     Path("again.npy").unlink()
-    named = [f"--{name.replace('_', '-')}={word}" for name, word in way.items()]
-    gemm.json(*given, "--format", "e4m3", *named)
+    gemm.json(*given, "--format", "e4m3", *[f"--{name.replace('_', '-')}={word}" for name, word in way.items()])
     np.testing.assert_array_equal(np.load("again.npy"), y)

@@ -19,8 +19,7 @@ def _launch(cli: CommandLine) -> None:
 
 def test_run(cli: CommandLine) -> None:
     report = cli.json("run", "matmul.ptx", "--launch", "launch.json", "-o", "out.npz", "--limit", 10**6)
-    expected = recorded("triton.small.mma").expected
-    np.testing.assert_array_equal(np.load("out.npz")["argument2"], expected)
+    np.testing.assert_array_equal(np.load("out.npz")["argument2"], recorded("triton.small.mma").expected)
     assert (report["kernel"], report["ctas"], report["threads"], report["findings"]) == ("matmul", 4, 32, [])
     assert report["instructions"] > 10_000
     assert report["opcodes"]["mma"] > 0
@@ -37,8 +36,7 @@ def test_run(cli: CommandLine) -> None:
 def test_findings_are_a_status_and_annotations(cli: CommandLine) -> None:
     kernel = recorded("cuda_wgmma_sp_sm90")
     kernel.write(Path())
-    text = kernel.ptx.replace("wgmma.wait_group.sync.aligned", "wgmma.fence.sync.aligned; //")
-    Path("matmul.ptx").write_text(text)
+    Path("matmul.ptx").write_text(kernel.ptx.replace("wgmma.wait_group.sync.aligned", "wgmma.fence.sync.aligned; //"))
     output, errors = cli.streams("run", "matmul.ptx", "--launch", "launch.json", "--github", status=1)
     assert "the instruction accesses registers of a wgmma before wgmma.wait_group; undefined by PTX" in output
     assert errors.startswith("::warning file=matmul.ptx,line=")

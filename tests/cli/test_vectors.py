@@ -85,8 +85,7 @@ def alter(path: Path, line: int) -> None:
 
 def write_bench(folder: Path, level: str, preset: str, tiles: int, seed: int, text: str = F32) -> Path:
     words = ["--level", level, "--preset", preset, "--tiles", tiles, "--seed", seed, "--nibbles", "all", "--bench"]
-    given = ["vectors", text, "--format", "hex", "--arch", "sm_80", *words, "-o", folder]
-    assert main([*map(str, given)]) == 0
+    assert main([*map(str, ["vectors", text, "--format", "hex", "--arch", "sm_80", *words, "-o", folder])]) == 0
     return folder
 
 
@@ -144,8 +143,7 @@ def test_steps_of_a_unit(cli: CommandLine) -> None:
     words = ["--level", "unit", "--formats", "f16", "--step-bytes", 16, "--alignment", 26, "--format", "json"]
     (manifest,) = cli.json(F32, *words, "-o", ".")["manifests"]
     assert (manifest["configuration"]["alignment_bits"], manifest["tables"][0]["shape"]) == (26, [1, 16, 8, 2])
-    text = "numerics of the datapath own (L = 8, F = 26), not those of sm_90 (L = 16, F = 25)"
-    assert manifest["numerics"] == text
+    assert manifest["numerics"] == "numerics of the datapath own (L = 8, F = 26), not those of sm_90 (L = 16, F = 25)"
     (manifest,) = cli.json(F32, "--level", "unit", "-o", ".")["manifests"]
     assert manifest["configuration"]["name"] == "hopper"  # default: the preset of the instruction's architecture
     assert manifest["numerics"] == "numerics of sm_90 (L = 16, F = 25)"

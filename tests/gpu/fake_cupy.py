@@ -52,8 +52,7 @@ class FakeLoops(Loaded):
         super().__init__(cupy, text)
         self.loops = [_INSTRUCTIONS.findall(part) for part in text.split("round:")[1:]]
         borders = [int(border) for border in re.findall(r"setp.ge.u32 %beyond, %warp, (\d+);", text)]
-        threads = int(re.search(r"\.maxntid (\d+)", text)[1])
-        ends = [*borders, threads // 32]
+        ends = [*borders, int(re.search(r"\.maxntid (\d+)", text)[1]) // 32]
         self.warps = [range(first, end) for first, end in zip([0, *ends], ends, strict=False)]
 
     def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:

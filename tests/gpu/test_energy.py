@@ -133,8 +133,7 @@ class FakeGpu(FakeCupy):
             cycles = int(times) * (8 * loop.group * 2 or 1500)
             counts[:] = cycles, int(times)
             self.seconds = cycles / 1.5e9
-            kept = int(times) * loop.group * 8 * 16 * 8 * 16
-            self.power = 44 * 2e-12 * kept / self.seconds
+            self.power = 44 * 2e-12 * (int(times) * loop.group * 8 * 16 * 8 * 16) / self.seconds
 
         return run
 

@@ -95,8 +95,7 @@ def test_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(sys, "stderr", stream)
         compile_library(VERILOG, "add", {"add.cpp": DRIVER}, library, optimisation=FAST)
-        lines = [line for line in stream.getvalue().split("\r\033[K") if "runtime" not in line]
-        assert lines == said
+        assert [line for line in stream.getvalue().split("\r\033[K") if "runtime" not in line] == said
         before, runtime = runtime, {path: path.stat().st_mtime_ns for path in cache_folder().glob("runtime-*.o")}
     assert before == runtime != {}
     assert ctypes.CDLL(str(library)).add(200, 100) == 300

@@ -48,8 +48,7 @@ def test_every_swizzle_and_major(text: str) -> None:
             assert_formulas_agree(place, 0)
             tile, shape = tiles[place.operand], tile_shape(i, place.operand, opcode)
             assert [*tile.problems(shape)] == []
-            value = int(place.notes[0].split()[3].rstrip(":"), 16)
-            assert decode_descriptor(value, i.family) == tile.descriptor
+            assert decode_descriptor(int(place.notes[0].split()[3].rstrip(":"), 16), i.family) == tile.descriptor
     packed = opcode is not None and "mxf4" in opcode.kind
     kinds = {"f16": 8, "bf16": 8, "tf32": 4 + (i.family == "tcgen05"), "e2m1": 4 if packed else 8}
     assert seen == kinds.get(i.a.name, 4)

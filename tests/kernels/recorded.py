@@ -92,8 +92,7 @@ def recorded(name: str) -> RecordedKernel:
     if "tensordesc_meta" not in launch:
         strides = [stride for stride in launch["strides"] if stride != 1]
         sizes = [launch["m"], launch["n"], launch["k"], *strides, 0, 0]
-        count = ptx.partition(")")[0].count(".param ")
-        arguments = [fields["a"], fields["b"], expected, *sizes][:count]
+        arguments = [fields["a"], fields["b"], expected, *sizes][: ptx.partition(")")[0].count(".param ")]
         return RecordedKernel(ptx, grid, block, shared, arguments, 2, expected)
     arguments = []
     metas = ast.literal_eval(launch["tensordesc_meta"])

@@ -139,8 +139,7 @@ def test_numbers_have_the_type_of_their_parameter() -> None:
     program = program.replace(".param .u64 p1", ".param .f32 p1")
     result = np.zeros(WORDS, np.uint32)
     for value, bits in ((3, 0x40400000), (3.0, 0x40400000), (float("-inf"), 0xFF800000), (1e300, 0x7F800000)):
-        run = run_kernel(program, 1, WORDS, [result, value, result])
-        assert run.after(result)[0] == bits
+        assert run_kernel(program, 1, WORDS, [result, value, result]).after(result)[0] == bits
     with pytest.raises(KernelError, match=r"parameter p0 of type \.u64 must be an integer, not 0\.5"):
         run_kernel(program, 1, WORDS, [0.5, 1, result])
 
@@ -227,8 +226,7 @@ def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None
         ("bar.sync 0;", False),
     ):
         body = CLUSTER.replace("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", barrier)
-        program = text(body, head=".shared .align 4 .b8 buffer[256];")
-        done = run_kernel(program, 2, WORDS, [words, result], cluster=2)
+        done = run_kernel(text(body, head=".shared .align 4 .b8 buffer[256];"), 2, WORDS, [words, result], cluster=2)
         assert [*map(str, done.findings)] == ([] if orders else [finding]), barrier
         if orders:
             np.testing.assert_array_equal(done.after(result), np.roll(words, WORDS), barrier)

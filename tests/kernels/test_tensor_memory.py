@@ -224,8 +224,7 @@ PLANTED = [
 def test_planted_mistakes(pattern: str, instead: str, opcode: str, what: str, rng: np.random.Generator) -> None:
     """Each planted mistake is reported with its line, by a finding of the checker or by an error."""
     a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (ROWS, COLUMNS))
-    opcode_of_chain = str(parse_shaped(chain(1))[0])
-    module = re.sub(pattern, instead.replace("{opcode}", opcode_of_chain), product_module(1), count=1)
+    module = re.sub(pattern, instead.replace("{opcode}", str(parse_shaped(chain(1))[0])), product_module(1), count=1)
     numbered, words = [*enumerate(module.splitlines(), 1)], ("mma", "ld", "dealloc", "relinquish")
     line_of = {word: next((number for number, line in numbered if f"tcgen05.{word}" in line), 0) for word in words}
     assert_reported(lambda: run_product(module, "native", a, b, 1)[1], module, opcode, what.format(**line_of))

@@ -62,8 +62,7 @@ def words_of(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOper
     (step,) = steps_of(config, i, operands)
     results = d.astype(np.uint64)
     if i.rule:
-        wide = i.container_bits >= 16
-        metadata = np.zeros((*operands.nibbles.shape[:2], config.chunks // (1 + wide)), np.int64)
+        metadata = np.zeros((*operands.nibbles.shape[:2], config.chunks // (1 + (i.container_bits >= 16))), np.int64)
         metadata[..., : i.chunks] = operands.nibbles
         flags = ~np.isin(metadata, [*i.rule.legal])
         shifted = flags.astype(np.uint64) << np.arange(metadata.shape[-1], dtype=np.uint64)
@@ -91,8 +90,7 @@ def built(case: Case) -> tuple[CoreConfig, NDArray, NDArray]:
         scales.append(np.full((1, 1, i.scale_size or 0), one, np.uint8))
         for place, scale in codes.items():
             scales[-1][0, 0, place] = scale
-    operands = MatrixOperands(a, b, c, nibbles, *scales)
-    return config, *words_of(config, i, ARCHITECTURES[config.name], operands)
+    return config, *words_of(config, i, ARCHITECTURES[config.name], MatrixOperands(a, b, c, nibbles, *scales))
 
 
 def sample(case: Case) -> StepCoverage:

@@ -284,8 +284,7 @@ def test_wgmma_has_priority_over_mma(echoing_warpgroup: CompiledWarpgroup, rng: 
     panels, answers = hardware.run_beside(commands, told)
     alone = hardware.run(commands)
     assert [of.done for of in panels] == pytest.approx([of.done for of in alone], abs=8)
-    meanwhile = [of for of_array in answers for of in of_array if panels[0].done < of.taken < panels[-2].done]
-    assert len(meanwhile) <= 4
+    assert len([of for of_array in answers for of in of_array if panels[0].done < of.taken < panels[-2].done]) <= 4
     assert all(of.done > panels[-1].done for of_array in answers for of in of_array[-100:])
 
 

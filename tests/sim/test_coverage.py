@@ -77,8 +77,7 @@ def test_exchange() -> None:
     route = "16-bit units, rule plain, nibble 0b0001, slot"
     assert reached(coverage, "exchange") == {f"{route} 0 of the chunk", f"{route} 1 of the chunk"}
     # Slot 2 selects unit 1 of its chunk and is exchanged to slot 3. Slot 5 selects unit 0 and is exchanged to slot 4.
-    places = {name.split(",")[0] for name in reached(coverage, "alignment of floats, F = 25")}
-    assert places == {"slot 3", "slot 4"}
+    assert {name.split(",")[0] for name in reached(coverage, "alignment of floats, F = 25")} == {"slot 3", "slot 4"}
 
 
 def test_steps_of_no_instruction() -> None:
@@ -217,8 +216,7 @@ CODES = {0: "zero", 0x80: "zero with sign bit", 1: "subnormal", 0x87: "subnormal
 def test_scales_of_groups(code: int) -> None:
     events = reached(sample(Case(NVF4, ONES, ONES, scale_b={2: code})), "ue4m3 scales of groups")
     others = {f"{side}, group {group}, normal" for side in "AB" for group in range(4)} - {"B, group 2, normal"}
-    nan = CODES[code].startswith("NaN")
-    assert events == {f"B, group 2, {CODES[code]}"} | (set() if nan else others)
+    assert events == {f"B, group 2, {CODES[code]}"} | (set() if CODES[code].startswith("NaN") else others)
 
 
 @pytest.mark.parametrize(
@@ -230,8 +228,7 @@ def test_scales_of_a_step(code: int, label: str) -> None:
     coverage = sample(Case(MXF8, {0: 1.0}, {0: 1.0}, scale_a={0: code}))
     other = set() if label == "NaN" else {"B, whole step, 1"}
     assert reached(coverage, "ue8m0 scales of a step") == {f"A, whole step, {label}"} | other
-    expected = {"some product"} if label == "NaN" else set()
-    assert reached(coverage, "ue8m0 NaN over a whole step") == expected
+    assert reached(coverage, "ue8m0 NaN over a whole step") == ({"some product"} if label == "NaN" else set())
 
 
 def test_causes_of_nan_beside_a_scale() -> None:

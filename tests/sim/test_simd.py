@@ -47,8 +47,7 @@ class Operations(wiring.Component):
         for _ in range(rounds):
             self._all_of(self._word(), self._word(), self._word())
         self.parts += self._products()
-        bits = len(Cat(self.parts))
-        super().__init__({"step": In(STEP_BITS), "result": Out(-(-bits // 32) * 32)})
+        super().__init__({"step": In(STEP_BITS), "result": Out(-(-len(Cat(self.parts)) // 32) * 32)})
 
     def _word(self) -> tuple[int, int, bool]:
         """Return lowest bit and width of a random part of the step, and whether it is signed."""
@@ -132,8 +131,7 @@ def computed(library: Path, given: np.ndarray, words: int) -> np.ndarray:
 def test_every_operation(rng: Random, tmp_path: Path) -> None:
     seed = int(rng.integers(1 << 32))
     one, other = (Operations(np.random.default_rng(seed)) for _ in range(2))
-    headers = driver("computed.h", {})
-    sources = {**headers, "function.h": vectorised(netlist(one, tmp_path)), "run.cpp": _RUN}
+    sources = {**driver("computed.h", {}), "function.h": vectorised(netlist(one, tmp_path)), "run.cpp": _RUN}
     compile_shared(sources, tmp_path / "lanes.so", OPTIMISATION, "it")
     given = steps(rng, COUNT)
     ports = {port.name: port for port in ports_of(other)}

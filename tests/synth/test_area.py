@@ -58,8 +58,7 @@ def test_parts_and_sums_in_the_table(made_up: Survey) -> None:
 
 @pytest.mark.regression
 def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
-    recipe = Recipe(library=library, full_adders=True)
-    result = survey(least, recipe, jobs=2, closer=("stage", "format"))
+    result = survey(least, Recipe(library=library, full_adders=True), jobs=2, closer=("stage", "format"))
     assert result.twin_with_adders
     assert result.twin.amounts["area"] < result.unit.amounts["area"]
     assert result.overhead["area"] > 0

@@ -17,8 +17,7 @@ from sptc.tests.synth.netlists import chain, nands, netlist
 @pytest.fixture
 def registered() -> Netlist:
     first, second = {"A": "x [0]", "B": "x [1]", "Y": "d"}, {"A": "q", "B": "x [2]", "Y": "y"}
-    flop = {"D": "d", "C": "x [3]", "Q": "q"}
-    return netlist([("$_NAND_", first), ("$_DFF_P_", flop), ("$_NAND_", second)], 4, 1)
+    return netlist([("$_NAND_", first), ("$_DFF_P_", {"D": "d", "C": "x [3]", "Q": "q"}), ("$_NAND_", second)], 4, 1)
 
 
 def test_gates_and_chains(library: Library) -> None:

@@ -107,8 +107,7 @@ def test_files_without_text(tmp_path: Path, rng: np.random.Generator) -> None:
         arrays = SOFTWARE_FORMATS["cutlass2"].pack(compressed, PackingOptions())
         path = tmp_path / "x.npz"
         np.savez(path, **arrays)
-        told = GRANULARITIES["4:8"] if granularity == "4:8" else None
-        back = read_compressed(path, "cutlass2", granularity=told)
+        back = read_compressed(path, "cutlass2", granularity=(GRANULARITIES["4:8"] if granularity == "4:8" else None))
         np.testing.assert_array_equal(expand(back.compressed), expand(compressed))
 
 

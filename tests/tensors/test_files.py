@@ -19,8 +19,7 @@ TYPES = [
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_round_trip(suffix: str, dtype: type, tmp_path: Path, rng: np.random.Generator) -> None:
     path = tmp_path / f"weights{suffix}"
-    size = np.dtype(dtype).itemsize
-    matrix = rng.integers(0, 256, (5, 16 * size), dtype=np.uint8).view(dtype)
+    matrix = rng.integers(0, 256, (5, 16 * np.dtype(dtype).itemsize), dtype=np.uint8).view(dtype)
     write_tensors(path, {"first.weight": matrix, "vector": matrix[0].copy(), "none": matrix[:0]}, {"by": "a test"})
     file = open_tensors(path)
     assert set(file.names) == {"first.weight", "vector", "none"}

@@ -46,8 +46,7 @@ def test_row_major_words(rng: np.random.Generator) -> None:
         per_word = words.dtype.itemsize * 2
         assert words.dtype == dtype
         for chunk in range(0, compressed.nibbles.shape[1], 7):
-            word = words[5, chunk // per_word]
-            assert word >> (4 * (chunk % per_word)) & 15 == compressed.nibbles[5, chunk]
+            assert words[5, chunk // per_word] >> (4 * (chunk % per_word)) & 15 == compressed.nibbles[5, chunk]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
@@ -226,8 +225,7 @@ def layout(shape: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], .
     """Return the table of offsets of a CuTe layout with two modes. The first digit of a mode varies fastest."""
     modes = []
     for sizes, steps in zip(shape, strides, strict=True):
-        digits = np.unravel_index(np.arange(np.prod(sizes)), sizes, order="F")
-        modes.append(np.dot(steps, digits))
+        modes.append(np.dot(steps, np.unravel_index(np.arange(np.prod(sizes)), sizes, order="F")))
     return np.add.outer(*modes)
 
 

@@ -191,8 +191,7 @@ def check_trace(found: OutputTrace, i: Instruction, arch: str, operands: MatrixO
         total += c - (c >> 31 << 32)
         assert step.total == total
         assert (step.c, step.terms[0].kept) == (c, c - (c >> 31 << 32))
-        expected = min(max(total, -(2**31)), 2**31 - 1) if i.satfinite else total
-        assert found.d == step.d == expected & 0xFFFFFFFF
+        assert found.d == step.d == (min(max(total, -(2**31)), 2**31 - 1) if i.satfinite else total) & 0xFFFFFFFF
         return
     at = 0 if emulated else c
     assert found.added == (c if emulated else None)

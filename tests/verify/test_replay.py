@@ -137,8 +137,7 @@ def test_a_limit_draws_distinct_tiles(tmp_path: Path, rng: Random) -> None:
     """A replay with a limit runs distinct tiles. Tile i has 2**i wrong outputs, so the total shows which tiles ran."""
     file, marked = recording(F32, 7, rng), tmp_path / "marked.npz"
     registers = [(thread, register) for thread in range(32) for register in range(4)]
-    places = [(case, *place, 0) for case in range(7) for place in registers[: 1 << case]]
-    write(marked, flipped(file, *places))
+    write(marked, flipped(file, *[(case, *place, 0) for case in range(7) for place in registers[: 1 << case]]))
     for limit in range(1, 7):
         drawn = []
         for seed in range(8):

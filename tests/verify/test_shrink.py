@@ -41,8 +41,7 @@ def matrices_of(file: RegisterFile) -> MatrixOperands:
 def test_operands_that_do_not_matter_are_cleared(text: str, rng: np.random.Generator) -> None:
     i = parse(text)
     arch = next(arch for arch in ("sm_90", "sm_120") if arch in i.architectures)
-    distribution = "bits" if not i.a.is_integer else "uniform"
-    file = random_register_file(i, arch, distribution, 1, rng, any_nibble=True)
+    file = random_register_file(i, arch, "bits" if not i.a.is_integer else "uniform", 1, rng, any_nibble=True)
     calls = 0
 
     def fails(candidate: RegisterFile) -> bool:

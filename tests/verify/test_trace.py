@@ -59,8 +59,7 @@ def mid(i: Instruction, rng: np.random.Generator) -> Given:
 
 def tiles_of(i: Instruction, arch: str, rng: np.random.Generator) -> MatrixOperands:
     """Return tiles of every distribution, including directed tiles and tiles with undefined nibbles."""
-    narrow = replace(i, n=8)
-    return joined([*draw_candidates(narrow, numerics(i, arch), rng, 1)]).matrices
+    return joined([*draw_candidates(replace(i, n=8), numerics(i, arch), rng, 1)]).matrices
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
@@ -206,8 +205,7 @@ def test_outputs_of_tensor_memory(rng: np.random.Generator) -> None:
 
 
 def test_an_object_for_notebooks() -> None:
-    path = recorded(r"mma\.sp-ordered\..*f16\.f16\.f32\.selector0\.npz")
-    found = trace(path, 1, 2, 3, hardware=False)
+    found = trace(recorded(r"mma\.sp-ordered\..*f16\.f16\.f32\.selector0\.npz"), 1, 2, 3, hardware=False)
     text, html = str(found), found._repr_html_()
     assert text.splitlines()[2] == found.title
     assert text.splitlines()[0].startswith(f"D is 0x{found.golden.d:08x}")

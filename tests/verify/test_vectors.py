@@ -159,8 +159,7 @@ def agrees(
 ) -> bool:
     """Return True if a simulated row computes the expected results of random steps, including undefined nibbles."""
     given = draw_tiles(i, drawn_distributions(i, None), "all", tiles, rng)
-    parameters = datapath_numerics(config, i, arch)
-    taken, expected = step_vectors(config, i, parameters, given.matrices, "row")
+    taken, expected = step_vectors(config, i, datapath_numerics(config, i, arch), given.matrices, "row")
     if most:
         chosen = rng.permutation(len(taken))[:most]
         taken, expected = taken[chosen], expected[chosen]
