@@ -1,4 +1,4 @@
-"""Show the progress of long commands on standard error: as bars on a terminal, and as lines for searches."""
+"""Show the progress of long commands on standard error, as bars or lines on a terminal."""
 
 import signal
 import sys
@@ -100,10 +100,13 @@ def _named(name: str, work: Callable[..., _T], task: tuple[Any, ...]) -> tuple[s
 
 @contextmanager
 def searching(command: str) -> Iterator[None]:
-    """While the context is open, print to standard error how long a command has searched.
+    """If standard error is a terminal, print how long a command has searched while the context is open.
 
-    The first line comes after three seconds, further lines every minute, even if standard error is not a terminal.
+    The first line comes after three seconds, further lines every minute.
     """
+    if not sys.stderr.isatty():
+        yield
+        return
     done, start = threading.Event(), time.monotonic()
 
     def report() -> None:

@@ -71,8 +71,7 @@ class CommandLine:
 
 def complaints(errors: str) -> str:
     """Return standard error without the lines of progress, which depend on the cache and on the speed."""
-    lines = r"^sptc(: building| \w+: \d+ of \d+ .* finished|[a-z -]*: searching for \d+ s).*\n"
-    return re.sub(lines, "", errors, flags=re.MULTILINE)
+    return re.sub(r"^sptc(: building| \w+: \d+ of \d+ .* finished).*\n", "", errors, flags=re.MULTILINE)
 
 
 def saved(**arrays: np.ndarray) -> None:

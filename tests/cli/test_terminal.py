@@ -1,7 +1,9 @@
 """On a terminal, wide tables are split, printed commands are not, and verdicts have colours unless turned off."""
 
+import io
 import signal
 import sys
+import time
 
 import pytest
 from sptc.cli import main, progress
@@ -64,3 +66,14 @@ def test_a_bar_moves_while_one_item_takes_long(monkeypatch: pytest.MonkeyPatch) 
             drawn = stream.getvalue().count("\r")
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_search_is_reported_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_FIRST_LINE", 0.0)
+    for stream, lines in ((Terminal(), 1), (io.StringIO(), 0)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress.searching("sptc identify"):
+            while lines and not stream.getvalue():
+                pass
+            time.sleep(0.05)
+        assert stream.getvalue().count("sptc identify: searching for 0 s; a search without a match") == lines
