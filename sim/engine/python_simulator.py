@@ -22,6 +22,13 @@ __all__ = ["PERIOD", "SimulatedRow"]
 PERIOD = 1e-9
 
 
+class _KeptOpen(io.TextIOWrapper):
+    """Text stream whose file stays open: Amaranth closes the stream, but `whole_file` closes the file."""
+
+    def close(self) -> None:
+        self.flush()
+
+
 class SimulatedRow:
     """Row (dot-product unit with metadata decoder) in Amaranth's simulator; :meth:`waves` starts a new simulation.
 
@@ -72,7 +79,7 @@ class SimulatedRow:
             self.entered.clear()
         with (
             whole_file(path) as file,
-            io.TextIOWrapper(file, encoding="utf-8") as stream,
+            _KeptOpen(file, encoding="utf-8") as stream,
             self._simulator.write_vcd(stream),
         ):
             yield
