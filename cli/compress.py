@@ -42,7 +42,7 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="matrix to read")
     add(parser, "tensor")
-    add(parser, "output", help=".safetensors or .npz file to write")
+    add(parser, "output", help=".safetensors or .npz file to write; - writes .npz to standard output")
     add(parser, "json")
     _add_input_options(parser)
     _add_output_options(parser)

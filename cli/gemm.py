@@ -26,6 +26,7 @@ from ..gemm.sources import read_factor
 from ..gemm.sums import check_result
 from ..gemm.tile_file import tile_instruction
 from ..gemm.ways import CONVERSIONS, CUTS, GROUP_SCALINGS, INTERLEAVES, K_ORDERS, ORDERS, Way
+from ..infra.files import is_stream
 from ..infra.pools import WorkError, cores, local_pool
 from ..isa.architectures import require_target, same_numerics
 from ..isa.numerics import numerics
@@ -65,8 +66,8 @@ def add_parser(commands: Commands) -> None:
         description="Multiply a structured-sparse A by B, block by block and on all cores, like a kernel with the "
         "chosen method of summation along K. By default, instructions are chained along K. The bits equal "
         "those of sptc.gemm in Python, which takes the same options. Report whether the back ends agree "
-        "in every bit, the errors against float64, and the cycles of the hardware. With --output, the "
-        "same command resumes an interrupted product.",
+        "in every bit, the errors against float64, and the cycles of the hardware. With --output FILE.npy, "
+        "the same command resumes an interrupted product.",
         epilog="Matrices hold numbers or codes. Numbers are rounded to the format. Codes are integers as wide as the "
         "format's container; codes of tf32 are float32, whose low bits are dropped. Numbers are divided by scales "
         "first if the format has block scales, or if the format is an integer format and the numbers are not integers. "
@@ -90,7 +91,8 @@ def add_parser(commands: Commands) -> None:
         parser,
         "output",
         metavar="FILE.npy",
-        help="write the product; f32, f16, s32 and s8 as numpy types; bf16, e4m3 and e5m2 as codes (uint16, uint8)",
+        help="write the product as .npy (- is standard output); f32, f16, s32 and s8 as numpy types; bf16, e4m3 and "
+        "e5m2 as codes (uint16, uint8)",
     )
     add(parser, "plot", help="draw a histogram of the relative errors (needs pip install 'sptc[area]')")
     add(parser, "jobs", "json")
@@ -192,7 +194,8 @@ def _execute(options: argparse.Namespace) -> int:
     else:
         refuse(options, ("seed",), "needs --random")
     options.seed = options.seed or 0
-    if options.output and options.output.suffix != ".npy":
+    streamed = options.output and is_stream(options.output)
+    if options.output and options.output.suffix != ".npy" and not streamed:
         raise FileError(f"{options.output} must end in .npy")
     if options.beta is not None and not options.c:
         raise OperandError("--beta is the factor of C and needs --c")
@@ -206,14 +209,14 @@ def _execute(options: argparse.Namespace) -> int:
     for name in options.backend if changes else ():
         with_numerics(backend(name), numerics(way.parsed, way.arch).replace(**changes), way.parsed, way.arch)
     # Partial results are stored next to the output file, so that the same command resumes the product.
-    partial = f"{options.output}.partial"
-    place: AbstractContextManager[str] = nullcontext(partial) if options.output else tempfile.TemporaryDirectory()
+    partial = "" if not options.output or streamed else f"{options.output}.partial"
+    place: AbstractContextManager[str] = nullcontext(partial) if partial else tempfile.TemporaryDirectory()
     with place as path, closing(ProductFolder(Path(path), _identifying(options, way, files))) as folder:
         problem = folder.problem or _prepared(options, way, folder, changes)
         try:
             _compute(options, problem, folder)
         except KeyboardInterrupt:
-            kept = f"; finished blocks are stored in {folder.path}" if options.output else ""
+            kept = f"; finished blocks are stored in {folder.path}" if partial else ""
             print(f"sptc gemm: interrupted{kept}", file=sys.stderr)
             return 130
         way = problem.way

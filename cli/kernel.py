@@ -45,7 +45,7 @@ def add_parser(commands: Commands) -> None:
     switch(run, "--approximate", "allow approximate functions, whose results are not exact")
     switch(run, "--timing", "print the cycles of tensor cores and shared memory for each loop")
     switch(run, "--no-check", "do not check the order of accesses to shared memory")
-    add(run, "output", metavar="FILE.npz", help="write the contents of all arrays after the run")
+    add(run, "output", metavar="FILE.npz", help="write all arrays after the run; - is standard output")
     add(run, "json", "github")
     run.set_defaults(execute=_run)
     show = actions.add_parser("show", help="list the instructions, copies and barriers of the kernels of a module")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError, InstructionError
-from ..infra.files import create_folder, require_writable
+from ..infra.files import create_folder, is_stream, require_writable
 from ..isa.architectures import same_numerics
 from ..isa.instructions import ARCHITECTURES
 from ..isa.names import resolve, subject_named
@@ -14,7 +14,7 @@ from ..show.conformance import judgement_as_dict, packs_text, packs_total
 from ..verify.conformance import choose_pack, judge, read_pack, read_results, write_pack
 from ..verify.pack_files import every_subject, file_stem, require_placed
 from .options import Commands, add, architecture
-from .progress import in_parallel
+from .progress import bar, in_parallel
 from .reports import Check, report
 from .terminal import print_result
 
@@ -51,7 +51,8 @@ def add_parser(commands: Commands) -> None:
         type=architecture_or_all,
         help="architectures, or 'all' (default: all that have the instruction)",
     )
-    add(parser, "output", required=True, metavar="FOLDER", help="folder for packs of test cases, or FILE.npz for one")
+    text = "folder for packs of test cases; or, for one pack, FILE.npz or - (standard output)"
+    add(parser, "output", required=True, metavar="FOLDER", help=text)
     add(parser, "seed", default=0, note=" (default %(default)s)")
     add(parser, "jobs", "json")
     parser.set_defaults(execute=lambda options: write_packs(options, options.instruction))
@@ -90,9 +91,11 @@ def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int
     architectures = None if options.arch is None or ALL in options.arch else options.arch
     subjects = list(dict.fromkeys(_subjects(instructions, architectures)))
     folder: Path = options.output
-    if folder.suffix == ".npz":
+    if folder.suffix == ".npz" or is_stream(folder):
         if len(subjects) > 1:
-            raise FileError(f"{folder} can hold one conformance pack, not {len(subjects)}: --output must be a folder")
+            raise FileError(
+                f"--output {folder} can hold one conformance pack, not {len(subjects)}: --output must be a folder"
+            )
         paths = [folder]
         require_writable(folder)
     else:
@@ -102,7 +105,10 @@ def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int
         f"the pack of {name} on {arch}": (name, arch, options.seed, path)
         for (name, arch), path in zip(subjects, paths, strict=True)
     }
-    rows = in_parallel("pack", _write_one, tasks, options.jobs)
+    if is_stream(folder):  # written by this process, since a worker cannot report that the reader closed the stream
+        rows = [_write_one(*task) for task in bar("pack", tasks.values())]
+    else:
+        rows = in_parallel("pack", _write_one, tasks, options.jobs)
     return print_result(options, {"packs": rows, "total": packs_total(rows)}, packs_text(rows))
 
 

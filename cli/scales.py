@@ -34,7 +34,7 @@ def add_parser(commands: Commands) -> None:
         metavar=("ROWS", "SCALES"),
         help="number of rows, and number of scales in each row, without padding (for --to rows)",
     )
-    add(parser, "output", help=".safetensors or .npz file to write")
+    add(parser, "output", help=".safetensors or .npz file to write; - writes .npz to standard output")
     add(parser, "json")
     parser.set_defaults(execute=_execute)
 

@@ -16,6 +16,7 @@ from ..errors import FileError
 __all__ = [
     "STANDARD_OUTPUT",
     "create_folder",
+    "is_stream",
     "mode_of",
     "move_whole",
     "require_writable",
@@ -48,7 +49,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     with _named(path):
-        if _is_kept(path):
+        if is_stream(path):
             with os.fdopen(_opened_to_append(path), "wb") as file:
                 yield file
             return
@@ -66,7 +67,7 @@ def move_whole(source: Path, path: Path) -> None:
     The content is copied if `path` is not a plain file, or leads to another file system.
     """
     with _named(path):
-        if path != STANDARD_OUTPUT and not _is_kept(path):
+        if not is_stream(path):
             target = path.resolve() if path.is_symlink() else path
             _require_replaceable(target)
             try:
@@ -86,12 +87,29 @@ def require_writable(path: Path) -> None:
     if path == STANDARD_OUTPUT:
         return
     with _named(path):
-        if _is_kept(path):
+        if is_stream(path):
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
         with _part_of(path) as (part, _):
             part.touch(exist_ok=False)
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether `path` is ``-``, a device, a pipe or a socket, or a link to an open file of a process.
+
+    A stream is written directly, and its name needs no suffix. Raise a `FileError` if the path cannot be followed.
+    """
+    if path == STANDARD_OUTPUT:
+        return True
+    with _named(path):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # `stat` raises an error if symbolic links form a cycle
+        while path.is_symlink():
+            path = path.parent / path.readlink()
+            if path.is_relative_to("/proc"):
+                return True
+        return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def mode_of(path: Path) -> int:
@@ -129,17 +147,6 @@ def _require_replaceable(target: Path) -> None:
     """Raise a `PermissionError` for a read-only file, which the system would replace if the folder is writable."""
     if target.exists() and not (target.stat().st_mode & _WRITABLE and os.access(target, os.W_OK)):
         raise PermissionError(errno.EACCES, "the file is read-only")
-
-
-def _is_kept(path: Path) -> bool:
-    """Return whether `path` is a device, a pipe or a socket, or a link to an open file of a process (/dev/stdout)."""
-    with suppress(FileNotFoundError):
-        path.stat()  # `stat` raises an error if symbolic links form a cycle
-    while path.is_symlink():
-        path = path.parent / path.readlink()
-        if path.is_relative_to("/proc"):
-            return True
-    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 @contextmanager

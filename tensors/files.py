@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FileError, OperandError
-from ..infra.files import require_writable, write_whole
+from ..infra.files import is_stream, require_writable, write_whole
 from ..infra.reading import opened, read_array, read_arrays
 from .blocks import native
 from .compressed import Compressed
@@ -269,10 +269,10 @@ def read_matrix(path: Path, name: str | None = None) -> NDArray:
 def check_output(path: Path, names: Iterable[str] = ()) -> None:
     """Check that a file can be written, before its content is computed.
 
-    Raise a `FileError` if the suffix of the file is not in :data:`SUFFIXES`, it cannot be written, the file cannot hold
-    a tensor with one of these `names`, or a package is not installed.
+    Raise a `FileError` if the suffix of the file is not in :data:`SUFFIXES` and the file is no stream, it cannot be
+    written, the file cannot hold a tensor with one of these `names`, or a package is not installed.
     """
-    if path.suffix not in SUFFIXES:
+    if path.suffix not in SUFFIXES and not is_stream(path):
         raise FileError(f"{path} must end in {' or '.join(SUFFIXES)}")
     if _METADATA in names:
         raise FileError(f"{path} cannot hold a tensor named {_METADATA!r}, which is the name of the metadata")
@@ -284,12 +284,13 @@ def check_output(path: Path, names: Iterable[str] = ()) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
     """Write a ``.safetensors`` or ``.npz`` file of tensors atomically: readers see the old or the complete new file.
 
-    In an ``.npz`` file, the text metadata are the member ``__metadata__``. Raise a `FileError` if the suffix is wrong,
-    the file cannot hold a type, or it cannot be written.
+    Standard output, a device or a pipe without the suffix ``.safetensors`` receives an ``.npz`` file. In an ``.npz``
+    file, the text metadata are the member ``__metadata__``. Raise a `FileError` if the suffix is wrong, the file cannot
+    hold a type, or it cannot be written.
     """
     check_output(path, tensors)
     contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    if path.suffix == ".npz":
+    if path.suffix != ".safetensors":
         types = {name: array.dtype.name for name, array in contiguous.items() if is_extension(array.dtype)}
         plain = {
             name: array.view(f"u{array.dtype.itemsize}") if name in types else array
