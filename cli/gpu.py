@@ -175,8 +175,7 @@ def _cycles(options: argparse.Namespace) -> int:
     work = [*alone, *beside_each_other(instructions)]
     results = [one for loops in bar("loop", work) for one in measure(*loops)]
     write_whole(options.output, table(_origin(gpu), results).encode())
-    if str(options.output) != "-":
-        print(f"{len(results)} measurements of {len(instructions)} instructions in {options.output}")
+    print(f"{len(results)} measurements of {len(instructions)} instructions in {options.output}")
     return 0
 
 
@@ -192,8 +191,7 @@ def _energy(options: argparse.Namespace) -> int:
     measured = meter.measure(chosen_works, np.random.default_rng(options.seed))
     results = [*bar("loop", measured, total=len(chosen_works))]
     write_whole(options.output, energy_table(_origin(gpu), results).encode())
-    if str(options.output) != "-":
-        print(f"{len(results)} measurements in {options.output}")
+    print(f"{len(results)} measurements in {options.output}")
     return 0
 
 

@@ -51,8 +51,7 @@ def _pack(options: argparse.Namespace) -> int:
     rows = rows_of(options.arch, options.instruction)
     text = script(options.arch, options.seed, rows, _chosen(options.arch, options.seed, rows, options.jobs))
     write_whole(options.output, text.encode("ascii"))
-    if str(options.output) != "-":
-        print(f"{options.output}: script that records {counted(len(rows), 'row')} of {options.arch}")
+    print(f"{options.output}: script that records {counted(len(rows), 'row')} of {options.arch}")
     return 0
 
 

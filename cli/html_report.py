@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..infra.files import STANDARD_OUTPUT, require_writable, write_whole
+from ..infra.files import require_writable, write_whole
 from ..verify.report_files import read_findings
 from ..verify.report_page import report_page
 from .options import Commands, add
@@ -30,6 +30,5 @@ def _execute(options: argparse.Namespace) -> int:
     require_writable(options.output)
     findings = read_findings(options.folder)
     write_whole(options.output, report_page(findings))
-    if options.output != STANDARD_OUTPUT:
-        print(f"{options.output}: results of {len(findings.read)} files; {len(findings.passed_over)} files skipped")
+    print(f"{options.output}: results of {len(findings.read)} files; {len(findings.passed_over)} files skipped")
     return 0

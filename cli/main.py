@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout, suppress
+from contextlib import redirect_stdout, suppress
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
@@ -21,7 +21,7 @@ from ..infra.escapes import one_line
 from ..infra.files import STANDARD_OUTPUT, mode_of, require_writable
 from .examples import add_examples
 from .options import flag
-from .terminal import FittedOutput
+from .terminal import FittedOutput, SeparateReport
 
 __all__ = ["command_parser", "main"]
 
@@ -199,14 +199,18 @@ def _run(words: Sequence[str]) -> int:
         parser.print_help()
         return 0
     options = parser.parse_args(words)
-    _check_outputs(options)
-    is_fitted = sys.stdout.isatty() and not getattr(options, "json", False)
-    with redirect_stdout(cast("TextIO", FittedOutput(sys.stdout))) if is_fitted else nullcontext():
+    printed = cast("TextIO", SeparateReport(sys.stdout)) if _check_outputs(options) else sys.stdout
+    if printed.isatty() and not getattr(options, "json", False):
+        printed = cast("TextIO", FittedOutput(printed))
+    with redirect_stdout(printed):
         return int(options.execute(options))
 
 
-def _check_outputs(options: argparse.Namespace) -> None:
-    """Raise an `Error`, before any work is done, if an output cannot be written or two outputs are the same file."""
+def _check_outputs(options: argparse.Namespace) -> bool:
+    """Return whether an output file is written to standard output, so that the report must go to standard error.
+
+    Raise an `Error`, before any work is done, if an output cannot be written or two outputs are the same file.
+    """
     outputs = {_STANDARD: "json"} if getattr(options, "json", False) else {}
     for name in _OUTPUTS:
         path = getattr(options, name, None)
@@ -224,6 +228,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
         from ..infra.figures import check_plotting
 
         check_plotting()
+    return outputs.get(_STANDARD, "json") != "json"
 
 
 def _failed(command: str, message: object, status: int = 2) -> int:

@@ -6,11 +6,12 @@ import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any, TextIO
 
-__all__ = ["FittedOutput", "counted", "listed", "print_result", "print_verdict"]
+__all__ = ["FittedOutput", "SeparateReport", "counted", "listed", "print_result", "print_verdict"]
 
 _GREEN, _RED, _PLAIN = "\033[32m", "\033[31m", "\033[0m"
 #: Number of spaces before the lines on which a row of a table continues.
@@ -55,6 +56,30 @@ def print_result(
     else:
         print_verdict(str(text() if callable(text) else text), good)
     return int(good is False)
+
+
+class SeparateReport:
+    """Standard output of a command that writes a file to it: `buffer` takes the file; text goes to standard error.
+
+    Text is lost if standard error cannot be written; the file and the exit status stay the same.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.buffer = stream.buffer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+    def write(self, text: str) -> int:
+        """Write a text to standard error."""
+        with suppress(OSError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush standard error."""
+        with suppress(OSError):
+            sys.stderr.flush()
 
 
 class FittedOutput:

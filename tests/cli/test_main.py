@@ -9,6 +9,7 @@ import sys
 from argparse import ArgumentTypeError
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from sptc.cli import main
 from sptc.cli.examples import EXAMPLES, commands
 from sptc.cli.main import command_parser
 from sptc.cli.options import words as comma_separated
-from sptc.tests.cli.command_line import CommandLine
+from sptc.tests.cli.command_line import CommandLine, complaints
 from sptc.tests.kernels.recorded import recorded
 from sptc.tests.synth.power_library import TEXT as POWER
+
+SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def test_without_words_there_is_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,11 +52,10 @@ def test_near_misses(cli: CommandLine) -> None:
         output, errors = cli.streams(*words, status=2)
         assert (output, errors.count("\n")) == ("", 1)
         assert errors[errors.find("did you mean") :] == end if end else "did you mean" not in errors, words
-    sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
     cli.refuses_each(
         (["explain", "--selctor", "1", "m16n8k32"], "unrecognized arguments: --selctor; did you mean --selector?"),
-        (["explain", sparse.replace("k32", "k33")], f"The nearest instruction is {sparse}"),
-        (["timing", sparse.replace("sp.", "sparse.")], f"The nearest instruction is {sparse}"),
+        (["explain", SPARSE.replace("k32", "k33")], f"The nearest instruction is {SPARSE}"),
+        (["timing", SPARSE.replace("sp.", "sparse.")], f"The nearest instruction is {SPARSE}"),
         (["trace", "tcgen05.mma.sp.cta_group::1.kind::fp16"], "instruction is tcgen05.mma.sp.cta_group::1.kind::f16"),
     )
     assert "nearest" not in cli.streams("explain", "add.f32", status=2)[1]
@@ -122,8 +124,7 @@ def test_the_help_of_every_command_ends_with_an_example() -> None:
         assert name == "gpu" or all(f"{line} ".startswith(f"sptc {name} ") for line in EXAMPLES[name])
     for name in (*GPU, *LONG):
         for line in EXAMPLES[name]:
-            options = command_parser().parse_args(shlex.split(line)[1:])
-            assert options.command == name.split()[0]
+            assert command_parser().parse_args(shlex.split(line)[1:]).command == name.split()[0]
 
 
 @pytest.mark.parametrize(
@@ -187,12 +188,43 @@ def test_outputs_of_one_name_or_without_a_usable_path(cli: CommandLine, tmp_path
     assert not verilog.exists()
     for path in ("-", "/dev/stdout"):
         for words, option in ((("timing",), "--svg"), (("run", "x.npz"), "--junit")):
-            message = f"--json and {option} both write to standard output"
-            cli.refuses(*words, "--json", option, path, message=message)
+            cli.refuses(*words, "--json", option, path, message=f"--json and {option} both write to standard output")
     Path("circle").symlink_to("circle")
     for path, reason in (("circle", "Too many levels of symbolic links"), ("n" * 300, "File name too long")):
         for words in (("draw", "--preset", "tiny", "-o", path), ("run", "x.npz", "--junit", path)):
             cli.refuses(*words, message=f"{path} cannot be written ({reason})")
+
+
+def test_a_file_alone_on_standard_output(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The report goes to standard error. Standard output and devices need no suffix."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sptc.cli.kernel.time", SimpleNamespace(monotonic=lambda: 0.0))
+    recorded("triton.small.mma").write(Path())
+    np.save("a.npy", np.tile(np.float16([1, 0, 0, 2]), (16, 8)))
+    Path("folder").mkdir()
+    for name, line in (
+        ("c.npy", "gemm --a a.npy --b a.npy --transpose-b --backend golden -o"),
+        ("d.npz", "compress a.npy -o"),
+        ("e.npz", "compress a.npy --expand -o"),
+        ("f.npz", f"pack {SPARSE} --arch sm_90 -o"),
+        ("g.npz", "kernel run matmul.ptx --launch launch.json --backend golden -o"),
+        ("folder/h.xml", "run f.npz --backend golden --junit"),
+        ("i.svg", f"trace {SPARSE} --golden-only --svg"),
+        ("j.svg", f"trace {SPARSE} --golden-only --datapath"),
+        ("k.html", "report folder -o"),
+        ("l.svg", "draw --preset tiny -o"),
+    ):
+        report = b""
+        for output in (name, "-", "/dev/null"):
+            assert main([*shlex.split(line), output]) == 0, (line, output)
+            printed, errors = capfdbinary.readouterr()
+            report = printed if output == name else report
+            shown = report.replace(name.encode(), output.encode())
+            expected = (Path(name).read_bytes(), shown.decode()) if output == "-" else (shown, "")
+            assert (printed, complaints(errors.decode())) == expected, line
 
 
 def test_standard_error_that_cannot_be_written(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
