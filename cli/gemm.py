@@ -160,7 +160,7 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--cut", choices=CUTS, help="assignment of K tiles (see --tile) to slices of K (see --split-k)")
     group.add_argument("--workspace", choices=_ROUNDED, help="round the sum of each slice (--split-k) to this type")
-    group.add_argument("--running", choices=_ROUNDED, help="round the sum of slices to this type at each addition")
+    group.add_argument("--running", choices=_ROUNDED, help="round the running sum to this type after each slice of K")
     switch(group, "--swapped", "make B the sparse factor: compute B^T A^T", default=None)
     group.add_argument("--result", choices=RESULTS, help="round D to this type (default f32; s32 for integers)")
     group.add_argument("--rounding", choices=("RNE", "RZ"), help="rounding mode of --result")

@@ -51,7 +51,7 @@ def types(setting: Setting, i: Instruction) -> Iterator[Fault]:
 
 
 def _retyped(way: Way, a: str, b: str) -> Way:
-    """Return a way of summation whose instruction has types `a` and `b`; unchanged if no such instruction exists."""
+    """Return `way` with an instruction of types `a` and `b`, or `way` itself if there is no such instruction."""
     i = way.parsed
     old, new = f".{i.a.name}.{i.b.name}", f".{a}.{b}"
     for d in ("f32", "f16", "s32"):

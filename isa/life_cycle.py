@@ -31,7 +31,7 @@ class _Group:
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
     buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared-memory buffers that the commit group reads
-    every_buffer: _Use | None = None  # last multiplication whose call names no buffer, so it may read any
+    every_buffer: _Use | None = None  # last multiplication that was recorded without a buffer, and may read any
 
     def use(self, kind: str, name: Hashable) -> _Use | None:
         """Return the multiplication of this commit group that accesses a register or buffer, or None if none does."""

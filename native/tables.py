@@ -104,7 +104,7 @@ class _Header:
         return self.numerics.number(braces([method, p.step, p.alignment_bits, p.zero_exponent, p.group, rounding]))
 
     def _places_of(self, i: Instruction) -> list[int]:
-        """Return indices in C++ table PLACES: for A, B, D, metadata, both block scales; -1 if not in registers."""
+        """Return the rows of A, B, D, metadata and both block scales in C++ table PLACES; -1 if not in registers."""
         if i.family == "tcgen05":
             return [-1] * 6
         # The fragment with the largest N serves every N, since the placement of a column does not depend on N.

@@ -87,7 +87,7 @@ class TensorWords(wiring.Component):
         m.d.comb += of_panel.eq(all_scales_b.word_select(self.panel, WORD_BITS * COLUMNS))
         m.d.comb += self.scales_b.eq(Cat(of_panel.word_select(lane // 4, WORD_BITS) for lane in range(LANES)))
         for array in range(self.arrays):
-            # Lane 4 g + 2 x + h of an array's registers takes a word of row 8 h + g of the array's 16 rows.
+            # A lane is 4 g + 2 x + h, with g from 0 to 7, and x and h from 0 to 1. It gets word x of row 8 h + g.
             places = [(lane // 2 % 2, ROWS * array + 8 * (lane % 2) + lane // 4) for lane in range(LANES)]
             m.d.comb += [
                 self.e[array].eq(Cat(pair[x].word_select(row, WORD_BITS) for x, row in places)),

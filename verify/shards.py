@@ -155,8 +155,8 @@ class Plan:
     seed: int  #: Seed of the campaign
     architectures: tuple[str, ...] = ()  #: Architectures to test; if empty, all that support a chosen instruction
     #: Instructions to test. If empty: every ``mma`` and every ``wgmma`` with n = 8, or for back end ``tcgen05``,
-    #: every ``tcgen05.mma`` with the smallest N. Back ends of a top-level module test only instructions that the module
-    #: executes.
+    #: every ``tcgen05.mma`` with the smallest N. A back end that simulates a top-level module tests only instructions
+    #: that the module executes.
     instructions: tuple[str, ...] = ()
     tiles: int = DEFAULT_TILES  #: Number of tiles that each shard (part of a campaign) compares
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model

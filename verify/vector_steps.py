@@ -31,7 +31,8 @@ __all__ = ["datapath_numerics", "directed_steps", "numerics_text", "step_vectors
 _BITS = 32
 #: Bit mask of the field for the metadata rule in a control word, after the field has been shifted to bit 0.
 _RULE = 7
-#: Supported bytes of stored A per cycle, at which metadata fills whole words and the golden model's sums are exact.
+#: Supported numbers of bytes of A that a unit reads per cycle. With them, metadata fills whole words of 32 bits, and
+#: the sums of the golden model are exact.
 _STEP_BYTES = (16, 32)
 #: Number of alignment bits by which the F of a datapath may exceed the largest F of all architectures; up to this
 #: number, the golden model is exact.

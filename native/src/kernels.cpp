@@ -155,7 +155,7 @@ void sum_products(const Step &step, int first, int last, const Floats *factor, I
     for (int v = 0; v < V; ++v) sums[v] = sum[v];
 }
 
-// Computes a rounded sum for each of V vectors of columns: aligns products and accumulators to the largest exponent,
+// Computes one rounded sum for each column of V SIMD vectors: aligns products and accumulators to the largest exponent,
 // truncates, sums and rounds. `scale` is the exponent of the block scale of A plus that of B.
 //
 // Terms are f32. A multiplication by a power of two gives the last bit that alignment keeps the weight 1. A conversion

@@ -160,7 +160,7 @@ struct Layout {
     int rows, parts;
     bool half_lanes;  // whether D uses 16 of every 32 lanes
     int largest_shift;
-    int d, a[4], e[2];  // rows of TENSOR_PLACES: for D; for A of 4, 8, 16, 32 bits; for metadata (A <= 8, > 8 bits)
+    int d, a[4], e[2];  // rows of TENSOR_PLACES: D; A of 4, 8, 16 and 32 bits; metadata for A up to 8 bits and above
 };
 
 }  // namespace sptc

@@ -56,7 +56,7 @@ class StreamRegression:
         self._model = StreamModel(self.netlist.compiled(folder, "stream.cpp", {}, clocked_ports(design)))
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the inputs; return the number of inputs accepted before a rule violation, None without a violation."""
+        """Simulate all inputs. Return how many inputs were accepted before a rule was violated, None if no rule was."""
         self._model.select_fault(fault.number if fault else 0)
         cycles = len(self._pattern)
         broken, taken = self._model.run(

@@ -46,7 +46,7 @@ class Plan:
     #: Number of rows for constants, register outputs and input ports. These rows precede the rows of gate outputs.
     sources: int
     registers: tuple[Registers, ...]
-    #: Groups of gates, in topological order. With `glitches`, one group contains all gates with the same function.
+    #: Groups of gates. Without `glitches`, in topological order; with `glitches`, one group for each function of gates.
     gates: tuple[Gates, ...]
     depth: int  #: Number of gates in the longest path
     glitches: bool  #: Whether gates have a delay of one time unit, which causes glitches
