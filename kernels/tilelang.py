@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BackendError, KernelError
+from ..errors import BackendError, KernelError, shown
 from ..isa.architectures import same_numerics
 from .arrays import Memories, element_type
 from .launch import KernelRun, TensorMap, run_kernel
@@ -69,7 +69,8 @@ def run(
     BackendError
         TileLang or ``nvcc`` is not installed, or does not compile the function.
     KernelError
-        As :func:`~sptc.kernels.launch.run_kernel`; or an argument is missing or of another shape or type.
+        As :func:`~sptc.kernels.launch.run_kernel`; the function is no ``PrimFunc``; or an argument is missing or of
+        another shape or type.
     """
     values, sizes = _bound(function, args)
     compiled = compile_function(function, sizes, arch, pass_configs or {})
@@ -98,6 +99,11 @@ def run(
 
 def _bound(function: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the arguments by parameter name, and the values of numeric parameters and of symbolic sizes by name."""
+    if not hasattr(function, "buffer_map"):
+        raise KernelError(
+            "the function must be decorated with @T.prim_func, or be the result of get_tir of a @tilelang.jit "
+            f"function, not {shown(function)}"
+        )
     names = [str(parameter.name) for parameter in function.params]
     buffers = {str(var.name): buffer for var, buffer in function.buffer_map.items()}
     if len(args) != len(names):

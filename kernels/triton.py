@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BackendError, InstructionError, KernelError
+from ..errors import BackendError, InstructionError, KernelError, shown
 from ..infra.installation import install_line
 from ..isa.architectures import target_named
 from .arrays import Memories, element_type
@@ -79,7 +79,8 @@ def run(
     BackendError
         Triton is not installed, or does not compile the kernel.
     KernelError
-        As :func:`~sptc.kernels.launch.run_kernel`; an argument is missing or of another type; or the target is unknown.
+        As :func:`~sptc.kernels.launch.run_kernel`; the kernel is not decorated with ``@triton.jit``; an argument is
+        missing or of another type; or the target is unknown.
     """
     values = bound_arguments(kernel, args, keywords)
     compiled = compile_kernel(kernel, values, arch, num_warps=num_warps, num_stages=num_stages)
@@ -118,6 +119,8 @@ def run(
 
 def bound_arguments(kernel: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
     """Return the values of all kernel parameters by name."""
+    if not hasattr(kernel, "params"):
+        raise KernelError(f"the kernel must be a function decorated with @triton.jit, not {shown(kernel)}")
     names = [parameter.name for parameter in kernel.params]
     if len(args) > len(names):
         raise KernelError(f"the kernel takes {len(names)} arguments, not {len(args)}")

@@ -37,8 +37,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def compile_(source: Any, *, target: Any, options: dict[str, int]) -> Any:
         recorder.source, recorder.target, recorder.options = source, target, options
         kernel = compiled_kernel(recorder.name)
-        shared = kernel.launch["shared"]
-        metadata = SimpleNamespace(shared=shared, tensordesc_meta=recorder.maps, global_scratch_size=0)
+        metadata = SimpleNamespace(shared=kernel.launch["shared"], tensordesc_meta=recorder.maps, global_scratch_size=0)
         return SimpleNamespace(asm={"ptx": kernel.ptx}, metadata=metadata)
 
     for name in ("triton", "triton.backends", "triton.backends.compiler", "triton.compiler"):
@@ -68,8 +67,7 @@ def test_pointers_numbers_and_tensor_maps(compiler: SimpleNamespace) -> None:
     tiles = [value for value in compiled_kernel("tma.f16").launch["arguments"] if isinstance(value, dict)]
     compiler.maps = [{"swizzle": 3, "block_size": tile["box"]} for tile in tiles]
     a, b, d = operands("tma.f16")
-    blocks = (128, 64), (128, 64), (128, 128)
-    maps = [TensorMap(array, block) for array, block in zip((a, b, d), blocks, strict=True)]
+    maps = [*map(TensorMap, (a, b, d), ((128, 64), (128, 64), (128, 128)))]
     run = sptc.triton.run(TMA, 4 * 5, *maps, 512, 640, 320, **CONSTANTS)
     compiled_kernel("tma.f16").assert_equal(run.after(d))
     assert list(compiler.source[1].values())[:3] == [f"tensordesc<fp16[128,{n}]>" for n in (64, 64, 128)]
@@ -87,6 +85,8 @@ def test_what_is_refused(compiler: SimpleNamespace, monkeypatch: pytest.MonkeyPa
     ):
         with pytest.raises(KernelError, match=message):
             sptc.triton.run(MATMUL, 80, *arguments, **keywords)
+    with pytest.raises(KernelError, match=r"^the kernel must be a function decorated with @triton\.jit, not <function"):
+        sptc.triton.run(draw, 80)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(BackendError, match=r"triton is not installed: install it with `.*\[triton\]'?`$"):
         sptc.triton.run(MATMUL, 80, a, b, d, *NUMBERS, **CONSTANTS)
@@ -178,6 +178,8 @@ def test_what_tilelang_refuses(tilelang_function: SimpleNamespace, monkeypatch: 
         with pytest.raises(KernelError) as refusal:
             sptc.tilelang.run(tilelang_function, *arguments)
         assert str(refusal.value) == message
+    with pytest.raises(KernelError, match=r"^the function must be decorated with @T\.prim_func, or .* not <function "):
+        sptc.tilelang.run(draw)
     tilelang_function.calls.append(tilelang_function.calls[-1])
     with pytest.raises(KernelError, match="launches 2 kernels; only functions with one kernel are modelled"):
         sptc.tilelang.run(tilelang_function, a, b, d)
