@@ -215,6 +215,11 @@ class Library:
         return without(plain(self.text), groups).encode("utf-8", errors="surrogateescape")
 
     @cached_property
+    def has_flip_flop(self) -> bool:
+        """Whether a cell of the library is a flip-flop, of any kind."""
+        return any(True for cell in self.root.all("cell") for _ in cell.all("ff"))
+
+    @cached_property
     def has_clock_gate(self) -> bool:
         """Whether the library has an integrated clock gate for registers that are clocked by the rising edge."""
         kinds = (cell.values.get("clock_gating_integrated_cell", "") for cell in self.root.all("cell"))

@@ -115,6 +115,8 @@ _DELAY = re.compile(r"^ABC: .*\bDelay = +([\d.]+) ps", re.MULTILINE)
 _DEPTH = re.compile(r"^Longest topological path in .* \(length=(\d+)\)", re.MULTILINE)
 #: Descriptions of Yosys cells that a library may lack, for messages.
 _MISSING = {"$_DFF_P_": "a flip-flop with a rising clock and without set, clear and enable"}
+#: Pattern of a flip-flop in a netlist
+_REGISTER = re.compile(r"^\s*cell \$_?\w*dff", re.IGNORECASE | re.MULTILINE)
 #: Pattern of gates whose number of transistors is known.
 _KNOWN = re.compile(r"\$_(BUF|NOT|N?AND|N?OR|XN?OR|N?MUX|AOI[34]|OAI[34]|DFF_P)_")
 
@@ -229,6 +231,8 @@ class Recipe:
             return _GATES.format(top=netlist.top, transparent=transparent, **self._hierarchy)
         if self.clock_gating and not self.library.has_clock_gate:
             raise Error(f"{self.library.name} has no integrated clock gate for registers with a rising clock")
+        if not (self.combinational or self.library.has_flip_flop) and _REGISTER.search(netlist.text):
+            raise Error(f"{self.library.name} has no D flip-flop for the registers: add a liberty file with flip-flops")
         gates = _CLOCK_GATES if self.clock_gating else ""
         adders = _ADDERS if self.full_adders else ""
         return _LIBRARY.format(top=netlist.top, transparent=transparent, gates=gates, adders=adders, **self._hierarchy)

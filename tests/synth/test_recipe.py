@@ -80,8 +80,10 @@ def test_cells_that_the_library_lacks(library: Library, registered: Netlist) -> 
     with pytest.raises(BackendError, match=r"^little\.lib has no cell for \$_TBUF_$"):
         measure(bus, Recipe(library=library))
     poor = Library("poor.lib", "\n".join(line for line in library.text.splitlines() if "FLOP" not in line))
-    with pytest.raises(BackendError, match=r"^Yosys failed: .*D flip-flops are not supported$"):
+    with pytest.raises(Error, match=r"^poor\.lib has no D flip-flop for the registers: add a liberty file with flip-f"):
         measure(registered, Recipe(library=poor))
+    assert measure(registered, Recipe(library=poor, combinational=True)).cells == {"NAND2": 2}
+    assert measure(nands(1), Recipe(library=poor)).cells == {"NAND2": 1}
 
 
 def test_the_published_recipe(library: Library) -> None:
