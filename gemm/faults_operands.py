@@ -196,7 +196,7 @@ def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
     nibbles = setting.nibbles
 
     def fault(text: str, wrong: _Nibbles) -> Fault:
-        return Fault("metadata", f"metadata {text}", replace(setting, nibbles=np.ascontiguousarray(wrong)))
+        return Fault("metadata", text, replace(setting, nibbles=np.ascontiguousarray(wrong)))
 
     for text, table in _tables():
         yield fault(text, table[nibbles])
@@ -206,7 +206,7 @@ def metadata(setting: Setting, bits: int) -> Iterator[Fault]:
     for text, index in named_maps(chunks, powers=(1, 2, 4, 8, 16)):
         yield fault(f"of other chunks: chunk p of each row has the nibble of chunk {text}", nibbles[:, index])
     for shift in (1, -1, 2, -2, 4, -4, 8, -8):
-        text = f"is shifted by {abs(shift)} nibbles {'down' if shift > 0 else 'up'} in memory, across rows"
+        text = f"shifted by {abs(shift)} nibbles {'down' if shift > 0 else 'up'} in memory, across rows"
         yield fault(text, np.roll(nibbles.ravel(), shift).reshape(rows, chunks))
     for writer, reader, read in misread(nibbles, _layouts(rows, chunks, bits)):
         if (read != nibbles).any():
@@ -239,7 +239,7 @@ def _tables() -> Iterator[tuple[str, NDArray]]:
     every = np.arange(16, dtype=np.uint8)
     yield "of zeros: every nibble is 0x0", np.zeros_like(every)
     for value in (0x4, 0xE, 0x8, 0x9, 0xC, 0xD, 0x6, 0xF, 0x5, 0xA, 0x1):
-        yield f"is constant: every nibble is 0x{value:x}", np.full_like(every, value)
+        yield f"constant: every nibble is 0x{value:x}", np.full_like(every, value)
     yield "with both indices of a nibble exchanged (i0 and i1)", every >> 2 | (every & 3) << 2
     yield "with every index complemented", every ^ 15
     yield "with the bits of a nibble reversed", np.array([int(f"{n:04b}"[::-1], 2) for n in range(16)], np.uint8)

@@ -109,7 +109,7 @@ def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
     present = np.flatnonzero(counts)
     if (counts <= 1).all() and len(present) and present[-1] == len(counts) - 1 and (np.diff(present) == 1).all():
         return f"the accumulator is not kept: only the last K tile counts ({'; '.join(words)})", "accumulator"
-    return f"slices of K: {'; '.join(words)}", "slice of K"
+    return "; ".join(words), "slice of K"
 
 
 def beyond_the_end(setting: Setting) -> Iterator[Fault]:
