@@ -72,10 +72,11 @@ class NibblePlace:
     lane: int
     low_bit: int
     column: int | None = None  #: Column of tensor memory, or None if registers hold the metadata
+    axis: str = "batch"  #: Name of the leading axes in messages
 
     def __str__(self) -> str:
         batch = self.batch[0] if len(self.batch) == 1 else self.batch
-        position = f"batch {batch}, " if self.batch else ""
+        position = f"{self.axis} {batch}, " if self.batch else ""
         word = f"lane {self.lane}" if self.column is None else f"lane {self.lane}, column {self.column}"
         return f"{position}row {self.row}, chunk {self.chunk} ({word}, bits {self.low_bit + 3}:{self.low_bit})"
 
@@ -110,9 +111,12 @@ class MetadataError(Error):
         """Return how `pickle` rebuilds the error, so that a worker process can send the error to its parent process."""
         return MetadataError, (self._place, self.nibble, self.rule, self.meaning)
 
-    def at(self, batch: tuple[int, ...]) -> "MetadataError":
-        """Return a copy of the error that names `batch` as the nibble's position along the batch axes."""
-        return MetadataError(replace(self._place, batch=batch), self.nibble, self.rule, self.meaning)
+    def at(self, batch: tuple[int, ...], axis: str = "batch") -> "MetadataError":
+        """Return a copy of the error that names `batch` as the nibble's position along the batch axes.
+
+        `axis` is the name of the batch axes in the message.
+        """
+        return MetadataError(replace(self._place, batch=batch, axis=axis), self.nibble, self.rule, self.meaning)
 
 
 def shown(value: object) -> str:

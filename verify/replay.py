@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..api.backends import backend as backend_named
 from ..api.recorder import Recorder
+from ..errors import MetadataError
 from ..isa.evidence import Evidence
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
@@ -88,10 +89,14 @@ def replay(
     outcomes = []
     for file in files:
         recorded = file.assuming(arch, metadata)
+        cases = np.arange(recorded.cases)
         if limit is not None and limit < recorded.cases:
-            drawn = np.random.default_rng(seed).choice(recorded.cases, limit, replace=False)
-            recorded = recorded.take(np.sort(drawn))
-        outcomes.append(_replayed(path, recorded, backend))
+            cases = np.sort(np.random.default_rng(seed).choice(recorded.cases, limit, replace=False))
+            recorded = recorded.take(cases)
+        try:
+            outcomes.append(_replayed(path, recorded, backend))
+        except MetadataError as error:
+            raise error.at((int(cases[error.batch[0]]),), "case") from None
     return outcomes
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..api.backends import backend
 from ..api.recorder import Recorder
-from ..errors import Error, OperandError
+from ..errors import Error, MetadataError, OperandError
 from ..infra.figures import drawn, sheet
 from ..isa.instructions import Instruction
 from ..isa.numerics import Numerics
@@ -178,7 +178,10 @@ def trace(
     for name, number, count in (("case", case, recorded.cases), ("row", row, i.m), ("column", column, i.n)):
         if not 0 <= number < count:
             raise OperandError(f"{name} must be 0 to {count - 1} in this register file, not {number}")
-    operands = _operands(recorded.take(slice(case, case + 1)), row, column)
+    try:
+        operands = _operands(recorded.take(slice(case, case + 1)), row, column)
+    except MetadataError as error:
+        raise error.at((case,), "case") from None
     if not recorded.writes(row, column):
         raise OperandError(
             f"column {column} of row {row} is in a lane of tensor memory that disable_output_lane disables; the "

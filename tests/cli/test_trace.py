@@ -83,7 +83,7 @@ def test_bad_words(cli: CommandLine) -> None:
         ([FILE, "--golden-only", "--prune"], "--prune needs --a and --b"),
         ([F16, "--golden-only", "--b-tensor", "x"], "--b-tensor needs --a and --b"),
         ([F16, "--golden-only", "--case", (1 << 63) - 1], f"--case must be below 131072 for random tiles of {F16}"),
-        (["bad.npz", "--golden-only"], "0b0000"),  # the metadata policy of the file, strict, applies
+        (["bad.npz", "--golden-only", "--case", 1], "at case 1, row 0, ...0b0000"),  # policy strict of the file applies
     )
 
 
