@@ -82,6 +82,8 @@ _STANDARD_PATHS, _STANDARD = (STANDARD_OUTPUT, Path("/dev/stdout")), "-"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: Maximum length of a message in characters.
 _LONGEST = 2_000
+#: Commands whose first argument is an action, such as ``sptc gpu info``.
+_WITH_ACTIONS = ("gpu", "kernel")
 #: Key: title of a group of commands in the help text. Value: names of the modules of these commands.
 _GROUPS = {
     "run and check": ("run", "campaign", "trace", "vectors", "pack", "coverage", "html_report"),
@@ -162,7 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # print invalid characters of file names as escapes
     words = sys.argv[1:] if arguments is None else arguments
-    command = next((f"sptc {word}" for word in words if not word.startswith("-")), "sptc")
+    named = [word for word in words if not word.startswith("-")]
+    command = " ".join(["sptc", *named[: 2 if named and named[0] in _WITH_ACTIONS else 1]])
     try:
         try:
             return _run(words)
@@ -209,9 +212,12 @@ def _run(words: Sequence[str]) -> int:
 def _check_outputs(options: argparse.Namespace) -> bool:
     """Return whether an output file is written to standard output, so that the report must go to standard error.
 
-    Raise an `Error`, before any work is done, if an output cannot be written or two outputs are the same file.
+    Raise an `Error`, before any work is done, if an output cannot be written, or options for output conflict.
     """
-    outputs = {_STANDARD: "json"} if getattr(options, "json", False) else {}
+    is_json = getattr(options, "json", False)
+    if is_json and getattr(options, "verbose", False):
+        raise Error("--verbose cannot be combined with --json, which prints every result")
+    outputs = {_STANDARD: "json"} if is_json else {}
     for name in _OUTPUTS:
         path = getattr(options, name, None)
         if not isinstance(path, Path):

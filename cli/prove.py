@@ -94,8 +94,8 @@ def _execute(options: argparse.Namespace) -> int:
     recorded: list[Any] = []
 
     def show(text: str) -> None:
-        """Print a line above the progress bar and flush standard output, for ``--verbose`` without ``--json``."""
-        if options.verbose and not options.json:
+        """Print a line above the progress bar and flush standard output, for ``--verbose``."""
+        if options.verbose:
             tqdm.write(text)
             sys.stdout.flush()
 

@@ -57,6 +57,11 @@ def _execute(options: argparse.Namespace) -> int:
     limit = 1 if options.waves else options.limit
     files = _with_waves(options) if options.waves else list(_replayed(options, options.backend, limit))
     outcomes = [outcome for file in files for outcome in file]
+    if not any(outcome.outputs or outcome.mismatches for outcome in outcomes):
+        raise FileError(
+            "no output was compared: no file holds a result D, and the back end is the golden model; choose another "
+            "--backend"
+        )
     good = not any(outcome.mismatches for outcome in outcomes)
     lines = [_verdict(outcomes, limit), *([] if good else [mismatch_text(first_mismatch(outcomes), limit)])]
     lines += [outcomes_table(outcomes, len(files))] if options.verbose or not sys.stdout.isatty() else []
@@ -74,8 +79,6 @@ def _verdict(outcomes: list[Outcome], limit: int | None) -> str:
     if names := [str(row["instruction"]) for row in rows if row["mismatches"]]:
         where = f"{len(names):,} of {counted(len(rows), 'instruction')}{drawn}: {listed(names)}"
         return f"{_differences(outcomes)}, in {where}"
-    if not outputs:
-        return "no output was compared: no file holds a result D, and the back end is the golden model"
     equal = f"all {outputs} of {counted(len(rows), 'instruction')} equal"
     return equal + (f", and all {flags}" if flags else "") + drawn
 

@@ -59,7 +59,7 @@ class CommandLine:
         output, errors = self.streams(*words, status=2)
         assert output == "", (words, errors)
         pattern = ".*".join(map(re.escape, message.split("...")))
-        command = rf"sptc( {re.escape(self.command)})?" if self.command else "sptc[a-z -]*"
+        command = rf"sptc( {re.escape(self.command)}( [a-z]+)?)?" if self.command else "sptc[a-z -]*"
         assert re.fullmatch(rf"{command}: .*{pattern}.*\n", errors), (words, errors)
         assert not re.search(r"\b_\w+", errors), (words, errors)
         assert {*Path().iterdir()} <= before, words

@@ -42,8 +42,7 @@ def test_one_matrix_in_every_format(cli: CommandLine, rng: np.random.Generator) 
         for other in ("unstructured", "dense"):
             verdict, *lines = cli.text(f"{name}.safetensors", f"{other}.safetensors", "--verbose").splitlines()
             assert verdict == "all 8,256 elements of 2 tensors equal"
-            expected = ["a.bias: 64, all 64 elements equal", "a.weight: 64 x 128, all 8192 elements equal"]
-            assert sorted(lines) == expected
+            assert sorted(lines) == ["a.bias: 64, all 64 elements equal", "a.weight: 64 x 128, all 8192 elements equal"]
     output = cli.text("dense.safetensors", "ptx.safetensors", status=1)
     assert output == "all 8,192 elements of 1 tensor equal; only in one file: 1 tensor\na.bias: only in one file\n"
     report = cli.json("dense.safetensors", "ptx.safetensors", status=1)
@@ -64,8 +63,7 @@ def test_values_that_differ(cli: CommandLine, rng: np.random.Generator) -> None:
     assert len(cli.text("a.npz", "b.npz", "--verbose").splitlines()) == 3
     dense[3, 5] = dense[17, 11] = 2.5
     np.savez("b.npz", w=dense, v=np.ones(4))
-    report = cli.json("a.npz", "b.npz", status=1)
-    rows = {row["tensor"]: row for row in report["tensors"]}
+    rows = {row["tensor"]: row for row in cli.json("a.npz", "b.npz", status=1)["tensors"]}
     assert rows["w"] == {
         "tensor": "w", "shape": [20, 12], "elements": 240, "differ": 2, "first": [3, 5], "values": [1.0, 2.5],
     }  # fmt: skip

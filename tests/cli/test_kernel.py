@@ -97,7 +97,7 @@ def test_bad_launches(cli: CommandLine) -> None:
     ):  # fmt: skip
         Path("launch.json").write_text(json.dumps(launch | changes))
         _, errors = cli.streams("run", "matmul.ptx", "--launch", "launch.json", status=2)
-        assert errors.startswith("sptc kernel: ")
+        assert errors.startswith("sptc kernel run: ")
         assert re.search(message, errors), errors
 
 

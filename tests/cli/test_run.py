@@ -167,11 +167,15 @@ def test_limit_and_seed(cli: CommandLine) -> None:
 
 def test_metadata_policy_and_a_file_without_d(cli: CommandLine) -> None:
     assert cli.text(ANY_NIBBLE) == cli.text(ANY_NIBBLE, "--metadata", "silicon")
-    cli.refuses(ANY_NIBBLE, "--metadata", "strict", message=f"{ANY_NIBBLE}: undefined metadata at batch ..., row ")
+    cli.refuses(ANY_NIBBLE, "--metadata", "strict", message=f"{ANY_NIBBLE}: undefined metadata at case ..., row ")
+    e = contents(F32)["E"]
+    e[-1] = 0
+    words = [changed(F32, Path("last.npz"), E=e), "--backend", "golden", "--limit", len(e) - 1]
+    cli.refuses(*words, message=f"last.npz: undefined metadata at case {len(e) - 1}, row 0, ")
     np.savez("file.npz", **{key: array for key, array in contents(F32).items() if key != "D"})
     equal = "all 2,304 outputs of 1 instruction equal, and all 2,304 metadata flags"
     assert cli.text("file.npz").splitlines()[0] == equal  # without a recorded D, the golden model's D is expected
-    assert cli.text("file.npz", "--backend", "golden").startswith("no output was compared: ")
+    cli.refuses("file.npz", "--backend", "golden", message="no output was compared: no file holds a result D, and the")
 
 
 def test_a_bad_file_is_one_line(cli: CommandLine) -> None:
@@ -192,6 +196,7 @@ def test_bad_words(cli: CommandLine) -> None:
         ([FP8, "--arch", "sm_86"], f"{FP8}: sm_86 does not have ...; sm_89, ... have it"),
         (["--nope"], "--nope"),
         ([S32, "--seed", "0"], "--seed needs --limit or --waves"),
+        ([S32, "--json", "--verbose"], "--verbose cannot be combined with --json, which prints every result"),
         (["--backend", "abacus"], "'abacus'"),
         (["--metadata", "lax"], "'lax'"),
         (["--limit", "0"], "--limit: the value must be an integer of 1 or more"),
@@ -288,7 +293,7 @@ def test_options(file: TensorMemoryFile, cli: CommandLine) -> None:
     Path("tile.vcd").mkdir()
     cli.refuses("file.npz", "--waves", "tile.vcd", message="tile.vcd cannot be written (Is a directory)")
     file.tmem[0, 0, 8] = 0
-    write(Path("file.npz"), replace(file, d=None))
+    write(Path("file.npz"), replace(file, d=replace(file, metadata="silicon").run()))
     words = ["file.npz", "--backend", "golden"]
     cli.refuses(*words, message="nibble 0b0000 breaks the tcgen05 rule")
     assert "modelled" in cli.text(*words, "--metadata", "silicon", "--verbose")

@@ -79,7 +79,7 @@ def test_info_with_a_gpu_and_without(machine: Callable, tmp_path: Path, cli: Com
     machine(None)
     for words in (["info"], ["verify", "--shards", 1], ["record", tmp_path / "none"]):
         _, error = cli.streams(*words, status=2)
-        assert error.startswith("sptc gpu: back end 'cuda' finds no NVIDIA GPU (")
+        assert error.startswith(f"sptc gpu {words[0]}: back end 'cuda' finds no NVIDIA GPU (")
         assert error.count("\n") == 1
     assert not (tmp_path / "none").exists()
 
@@ -116,7 +116,7 @@ def test_records(machine: Callable, tmp_path: Path, cli: CommandLine) -> None:
     before, state = sorted(tmp_path.iterdir()), tmp_path / "state"
     for path, why in ((tmp_path / "none" / "record", "No such file or directory"), (tmp_path, "Is a directory")):
         _, errors = cli.streams("verify", "--record", path, "--shards", 1, "--state", state, status=2)
-        assert errors == f"sptc gpu: {path} cannot be written ({why})\n"
+        assert errors == f"sptc gpu verify: {path} cannot be written ({why})\n"
     assert sorted(tmp_path.iterdir()) == before
     assert "2 register files" in cli.text("record", tmp_path / "new", "--instruction", *TEXTS, "--tiles", 3)
     files = [read(path) for path in sorted((tmp_path / "new").iterdir())]
@@ -131,4 +131,4 @@ def test_records(machine: Callable, tmp_path: Path, cli: CommandLine) -> None:
     assert len(names) == len(TEXTS)
     assert all(name.endswith(".least.npz") for name in names)
     message = f"--least needs an instruction that multiplies floats, not {integer}"
-    assert cli.streams(*words, integer, status=2)[1] == f"sptc gpu: {message}\n"
+    assert cli.streams(*words, integer, status=2)[1] == f"sptc gpu record: {message}\n"

@@ -55,8 +55,7 @@ def test_distributions(rng: Random) -> None:
     assert 2**-8 < np.median(np.abs(values["small"])) < 2**-4
     assert not (drawn["bits"] & 0x4000).any()
     assert len(np.unique(drawn["bits"])) > 3000
-    tf32 = numbers(FORMATS["tf32"], "normal", (1000,), rng)
-    assert tf32.max() < 1 << 19
+    assert numbers(FORMATS["tf32"], "normal", (1000,), rng).max() < 1 << 19
     integers = numbers(FORMATS["s8"], "normal", (4000,), rng).astype(np.uint8).view(np.int8)
     assert 28 < integers.astype(float).std() < 36
     assert integers.min() >= -127
@@ -76,8 +75,7 @@ def test_every_other_a_is_negated(instruction: sptc.isa.instructions.Instruction
     nibbles = (e[0][:, None] >> np.arange(0, 32, 4, dtype=np.uint32)) & 15
     assert instruction.rule
     assert {*np.unique(nibbles).tolist()} == {*instruction.rule.legal}
-    fixed = operands(loop, "normal", "normal", "fixed", rng)[-256:]
-    assert len(np.unique(fixed)) == 1
+    assert len(np.unique(operands(loop, "normal", "normal", "fixed", rng)[-256:])) == 1
 
 
 def test_operands_in_shared_memory(rng: Random) -> None:
