@@ -127,7 +127,8 @@ def load(path: str | Path) -> dict[str, Any]:
     -------
     dict of str to object
         Arguments for :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, in the shapes of the file; and
-        as ``D`` the result if the file has it: ``d = tile.pop("D", None); sptc.mma(**tile)``.
+        as ``D`` the result if the file has it. ``D`` is no argument of these functions, so remove it from the
+        dictionary before a call: ``d = tile.pop("D", None); sptc.mma(**tile)``.
 
     Raises
     ------
