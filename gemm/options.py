@@ -12,6 +12,7 @@ from ..errors import Error, FileError, OperandError, shown
 from ..infra.reading import read_json
 from ..isa.architectures import require_target, same_numerics
 from ..isa.instructions import Instruction
+from ..tensors.blocks import check_flag
 from ..tensors.compressed import Compressed
 from ..tensors.element_types import is_extension
 from .block_scales import BlockScales, scaled_instructions
@@ -251,8 +252,7 @@ def check_types(way: Way | None, texts: Mapping[str, object], flags: Mapping[str
         if value is not None and not isinstance(value, str):
             raise OperandError(f"{name} must be a text, not {shown(value)}")
     for name, value in flags.items():
-        if not isinstance(value, bool | np.bool_):
-            raise OperandError(f"{name} must be True or False, not {shown(value)}")
+        check_flag(name, value)
 
 
 def along_m(addend: NDArray) -> NDArray:

@@ -10,8 +10,8 @@ from ..isa.text import is_word_of
 from .element_types import is_extension
 
 __all__ = [
-    "BLOCK_ELEMENTS", "Progress", "check_matrix", "check_type", "check_word", "in_float64", "native", "place",
-    "row_blocks",
+    "BLOCK_ELEMENTS", "Progress", "check_array", "check_flag", "check_matrix", "check_type", "check_word", "in_float64",
+    "native", "place", "row_blocks",
 ]  # fmt: skip
 
 #: Type of a callback ``progress(done, total)``. `done` and `total` are numbers of rows of a matrix.
@@ -34,10 +34,15 @@ def row_blocks(shape: tuple[int, ...], progress: Progress | None = None) -> Iter
             progress(stop, rows)
 
 
+def check_array(name: str, value: object) -> None:
+    """Raise an `OperandError` unless `value` is an array of numpy."""
+    if not isinstance(value, np.ndarray):
+        raise OperandError(f"{name} must be an array of numpy, not {type(value).__name__}")
+
+
 def check_matrix(matrix: NDArray) -> None:
     """Raise an `OperandError` unless an array is a matrix of real numbers with at least one element."""
-    if not isinstance(matrix, np.ndarray):
-        raise OperandError(f"a matrix must be an array of numpy, not {type(matrix).__name__}")
+    check_array("a matrix", matrix)
     if matrix.ndim != 2 or not matrix.size:
         raise OperandError(f"a matrix must have two axes and at least one element, not shape {matrix.shape}")
     check_type(matrix.dtype)
@@ -56,6 +61,12 @@ def check_word(name: str, value: object, accepted: Collection[str]) -> None:
     """Raise an `OperandError` unless `value` is one of the accepted words."""
     if not is_word_of(value, accepted):
         raise OperandError(f"{name} must be one of {', '.join(accepted)}, not {shown(value)}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise an `OperandError` unless `value` is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise OperandError(f"{name} must be True or False, not {shown(value)}")
 
 
 def in_float64(block: NDArray) -> NDArray[np.float64]:

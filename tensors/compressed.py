@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ..errors import Error, OperandError
 from ..isa.metadata import RULES, UNITS_PER_CHUNK, Granularity
-from .blocks import check_type, check_word, native, place, row_blocks
+from .blocks import check_flag, check_type, check_word, native, place, row_blocks
 
 __all__ = [
     "Compressed", "Crowded", "NibbleError", "SparsityError", "broken", "check_nibbles", "short_chunks", "structure",
@@ -129,6 +129,7 @@ def structure(granularity: Granularity) -> tuple[int, int, int]:
 
 
 def _illegal(compressed: Compressed, block: slice, rule: str, strict: bool) -> NDArray[np.bool_]:
+    check_flag("strict", strict)
     nibbles = compressed.nibbles[block]
     legal = np.isin(np.arange(16), list(RULES[rule].legal))
     illegal = ~legal.take(nibbles)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError, shown
 from ..isa.formats import FORMATS, Format
-from .blocks import Progress, check_matrix, check_word, in_float64, place, row_blocks
+from .blocks import Progress, check_flag, check_matrix, check_word, in_float64, place, row_blocks
 from .encode import container_type, decode_codes, encode
 
 __all__ = ["NAN_POLICIES", "RECIPES", "Quantised", "Recipe", "quantise"]
@@ -56,7 +56,16 @@ class Quantised:
     tensor_scale: float | None = None  #: Scale of the whole matrix, a float32 value
 
     def dequantise(self, dtype: type = np.float32) -> NDArray:
-        """Return the dequantised values of the matrix, computed in float64 and rounded to `dtype`."""
+        """Return the dequantised values of the matrix, computed in float64 and rounded to `dtype`, a type of floats.
+
+        Raise an `OperandError` if `dtype` is another type, or no type.
+        """
+        try:
+            name = np.dtype(dtype).name
+        except (TypeError, ValueError, SyntaxError):
+            name = ""
+        if "float" not in name:
+            raise OperandError(f"dtype must be a type of floats, such as numpy.float32, not {shown(dtype)}")
         values: NDArray = np.empty(self.codes.shape, dtype)
         for rows in row_blocks(self.codes.shape):
             exact = decode_codes(self.codes[rows], self.format)
@@ -127,6 +136,7 @@ def quantise(
         check_word("the format", fmt, FORMATS)
         fmt = FORMATS[fmt]
     check_word("the recipe", recipe, RECIPES)
+    check_flag("saturate", saturate)
     chosen = RECIPES[recipe]
     if chosen.elements and fmt.name not in chosen.elements:
         raise OperandError(f"the quantisation recipe {recipe} supports {', '.join(chosen.elements)}, not {fmt.name}")

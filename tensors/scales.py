@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
+from .blocks import check_array
 from .marlin import from_marlin_scales, to_marlin_scales
 
 __all__ = ["SCALE_LAYOUTS", "ScaleLayout", "from_scale_blocks", "to_scale_blocks"]
@@ -43,13 +44,14 @@ def to_scale_blocks(scales: NDArray) -> NDArray:
     Raises
     ------
     OperandError
-        The scales are not a matrix of bytes.
+        The scales are no array, or not a matrix of bytes.
 
     Notes
     -----
     Source: CUTLASS ``sm100_blockscaled_layout.hpp``, ``Sm1xxBlockScaledBasicChunk``; cuBLAS manual, "1D Block Scaling
     Factors Layout".
     """
+    check_array("scales", scales)
     if scales.ndim != 2 or scales.dtype.itemsize != 1:
         raise OperandError(f"scales must be bytes with two axes, not {scales.dtype.name} of shape {scales.shape}")
     octets = np.ascontiguousarray(scales).view(np.uint8)
@@ -71,8 +73,9 @@ def from_scale_blocks(blocks: NDArray, rows: int, columns: int) -> NDArray:
     Raises
     ------
     OperandError
-        The number of scales does not match, or a scale has more than one byte.
+        The blocks are no array, the number of scales does not match, or a scale has more than one byte.
     """
+    check_array("blocks", blocks)
     down, across = -(-rows // _HIGH), -(-columns // _WIDE)
     if blocks.size != down * across * _HIGH * _WIDE or blocks.dtype.itemsize != 1:
         raise OperandError(

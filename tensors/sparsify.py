@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from ..golden.select import kept_rows
 from ..isa.metadata import GRANULARITIES, Granularity, nibble
-from .blocks import Progress, check_matrix, check_word, in_float64, place, row_blocks
+from .blocks import Progress, check_flag, check_matrix, check_word, in_float64, place, row_blocks
 from .compressed import Compressed, Crowded, SparsityError, check_nibbles, structure
 
 __all__ = ["PRODUCERS", "Producer", "expand", "sparsify"]
@@ -131,6 +131,7 @@ def sparsify(
         check_word("the granularity", granularity, GRANULARITIES)
         granularity = GRANULARITIES[granularity]
     check_word("the producer", producer, PRODUCERS)
+    check_flag("prune", prune)
     check_matrix(matrix)
     rows, columns = matrix.shape
     if columns % granularity.logical:

@@ -59,8 +59,7 @@ def test_names_without_shape_and_names_of_sass(cli: CommandLine) -> None:
         ("IMMA.16864.S4.S4", {("sync", "sm_80")}),  # on sm_90, other SASS instructions execute this s4 mma
         ("UTCIMMA", {("sp", "sm_100"), ("cta_group::1", "sm_100")}),
     ):
-        rows = cli.json(name)
-        words = {(row["instruction"].removeprefix("tcgen05.").split(".")[1], row["arch"]) for row in rows}
+        words = {(row["instruction"].removeprefix("tcgen05.").split(".")[1], row["arch"]) for row in cli.json(name)}
         assert words == expected, name
     words = "mma.sp m16n8k32 f16 f32 ordered_metadata"
     assert cli.text(*words.split()) == cli.text(words)

@@ -224,9 +224,13 @@ def test_bad_words() -> None:
         ({"recipe": "mx"}, "the quantisation recipe mx supports e4m3, e5m2, e3m2, e2m3, e2m1, not f16"),
         ({"fmt": "e4m3", "recipe": "nvfp4"}, "the quantisation recipe nvfp4 supports e2m1, not e4m3"),
         ({"fmt": "e4m3", "recipe": "mx", "saturate": False}, "mx always saturates"),
+        ({"saturate": np.ones(2, bool)}, r"^saturate must be True or False, not array\(\[ True, True\]\)$"),
         ({"recipe": "int8"}, "the recipe must be one of plain, mx, nvfp4"),
         ({"nan": "ignore"}, "the policy for NaN must be one of error, keep, zero"),
         ({"fmt": "e4m3", "block": 64}, r"^the quantisation recipe plain does not accept the block size 64$"),
     ):
         with pytest.raises(OperandError, match=message):
             quantise(np.ones((2, 2)), **{"fmt": "f16", **words})  # type: ignore[arg-type]
+    for kind in ("f32", int, [1]):
+        with pytest.raises(OperandError, match=r"^dtype must be a type of floats, such as numpy\.float32, not "):
+            quantise(np.ones((2, 2)), "f16").dequantise(kind)  # type: ignore[arg-type]

@@ -217,6 +217,10 @@ def test_layouts_of_scales(rng: np.random.Generator) -> None:
         to_scale_blocks(np.ones((2, 2), np.float32))
     with pytest.raises(OperandError, match=r"^scales must be bytes with two axes, not uint8 of shape \(8,\)$"):
         to_scale_blocks(np.ones(8, np.uint8))
+    with pytest.raises(OperandError, match=r"^scales must be an array of numpy, not list$"):
+        to_scale_blocks([[0]])  # type: ignore[arg-type]
+    with pytest.raises(OperandError, match=r"^blocks must be an array of numpy, not list$"):
+        from_scale_blocks([0] * 512, 1, 1)  # type: ignore[arg-type]
     with pytest.raises(OperandError, match=r"^129 x 4 scales in blocks of 128 x 4 take 1024 bytes, not 512 uint8$"):
         from_scale_blocks(np.ones(512, np.uint8), 129, 4)
 

@@ -57,8 +57,7 @@ def bits(array: NDArray) -> NDArray:
 def random_matrix(dtype: type, shape: tuple[int, int], rng: np.random.Generator) -> NDArray:
     """Return a matrix of small numbers with many zeros of both signs and many equal magnitudes."""
     low = 0 if np.dtype(dtype).name == "uint8" else -6
-    numbers = rng.integers(low, 7, shape) * (rng.random(shape) < rng.random())
-    dense = numbers.astype(np.float32)
+    dense = (rng.integers(low, 7, shape) * (rng.random(shape) < rng.random())).astype(np.float32)
     if low:
         dense = np.where((dense == 0) & (rng.random(shape) < 0.3), -np.float32(0), dense)
     return dense.astype(dtype)
@@ -159,13 +158,15 @@ def test_undefined_nibbles_and_short_chunks() -> None:
     assert (broken(compressed, "plain"), broken(compressed, "plain", strict=False)) == (7, 0)
     with pytest.raises(NibbleError, match="row 0, chunk 0"):
         expand(compressed, strict=True)
+    with pytest.raises(OperandError, match=r"^strict must be True or False, not 'yes'$"):
+        expand(compressed, strict="yes")  # type: ignore[arg-type]
     compressed.stored[3, 3] = 1
     with pytest.raises(NibbleError, match="row 3, chunk 1"):
         expand(compressed)
 
 
 def test_bad_operands() -> None:
-    words: dict[str, str]
+    words: dict[str, object]
     for dense, words, message in (
         ([[1.0] * 4], {}, "^a matrix must be an array of numpy, not list$"),
         (np.ones(4), {}, "two axes"),
@@ -176,6 +177,7 @@ def test_bad_operands() -> None:
         (np.ones((2, 4), np.int64), {}, "not int64"),
         (np.ones((2, 4), "V2"), {}, "floats"),
         (np.ones((2, 4)), {"granularity": "3:4"}, "one of 1:2, 2:4, 4:8, not '3:4'"),
+        (np.ones((2, 4)), {"prune": [1, 2]}, r"^prune must be True or False, not \[1, 2\]$"),
         (np.ones((2, 4)), {"producer": "mine"}, "one of pytorch, cutlass3, bitmask, not 'mine'"),
     ):
         with pytest.raises(OperandError, match=message):
