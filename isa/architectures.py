@@ -100,7 +100,7 @@ def target_named(name: str) -> Target:
             f"{unknown}; it is an instruction. The architecture is the first argument of sptc.numerics and the second "
             "argument of sptc.evidence"
         )
-    near = get_close_matches(_spelled(name), TARGETS, 1, 0.7) if isinstance(name, str) else []
+    near = get_close_matches(_spelled(name), TARGETS, 1, 0.75) if isinstance(name, str) else []
     raise InstructionError(f"{unknown}; {f'did you mean {near[0]}?' if near else f'expected {one_of([*TARGETS])}'}")
 
 

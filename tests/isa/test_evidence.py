@@ -159,7 +159,7 @@ def test_names_with_their_results_and_labels() -> None:
         ("sm_90b", r"did you mean sm_90a?\?"),
         ("SM90A", r"did you mean sm_90a\?"),
         ("compute_120f", r"did you mean sm_120f\?"),
-        ("H200", "expected sm_80, "),
+        *((name, "expected sm_80, ") for name in ("H200", "sm_33")),
     ):
         with pytest.raises(InstructionError, match=f"^'{name}' is no known architecture; {words}"):
             require_target(parse(F16), name)
