@@ -95,7 +95,7 @@ def stmatrix(
 def _parse(instruction: str, opcode: str) -> MatrixMove:
     move = parse_matrix_move(instruction)
     if move.opcode != opcode:
-        raise InstructionError(f"{move} is not a form of {opcode}; use sptc.{move.opcode}.")
+        raise InstructionError(f"{move} is not a form of {opcode}; use sptc.{move.opcode}")
     return move
 
 

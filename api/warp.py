@@ -269,7 +269,7 @@ def _chosen(text: str, arch: str, backend: str | Backend) -> tuple[Instruction, 
     """Return the parsed instruction, the architecture that determines its numerics, and the back end."""
     parsed = resolve(text, arch, family="mma").instruction
     if parsed.family != "mma":
-        raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma.")
+        raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma")
     return parsed, require_target(parsed, arch), backend_named(backend)
 
 

@@ -93,7 +93,7 @@ def wgmma(
     """
     parsed = resolve(instruction, "sm_90", family="wgmma").instruction
     if parsed.family != "wgmma":
-        raise InstructionError(f"{parsed} is not a wgmma instruction; use sptc.mma.")
+        raise InstructionError(f"{parsed} is not a wgmma instruction; use sptc.mma")
     computes = backend_named(backend)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
     check_presence(parsed, parsed.sparse, e=e, selector=selector)

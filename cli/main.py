@@ -59,7 +59,7 @@ def _nearest(error: InstructionError) -> str:
     from ..isa.names import nearest_name
 
     near = nearest_name(error.text)
-    return f"{'' if str(error).endswith('.') else '.'} The nearest instruction is {near}" if near else ""
+    return f". The nearest instruction is {near}" if near else ""
 
 
 def _hint(message: str) -> str:

@@ -130,5 +130,5 @@ def require_target(instruction: Instruction, name: str, opcode: Opcode | None = 
         raise lacking(name, instruction, having)
     if opcode and target.is_family and opcode.scale_word.startswith("scale_vec"):
         block = "block16" if opcode.scale_size == 4 else "block32"
-        raise InstructionError(f"{name} does not have '.{opcode.scale_word}' of {opcode}; use '.{block}' instead.")
+        raise InstructionError(f"{name} does not have '.{opcode.scale_word}' of {opcode}; use '.{block}' instead")
     return target.arch

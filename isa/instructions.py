@@ -177,7 +177,7 @@ class _Words:
 
     def take(self, name: str, value: str) -> None:
         if earlier := getattr(self, name):
-            raise InstructionError(f"{self.text!r} has both '.{earlier}' and '.{value}'; only one of them is allowed.")
+            raise InstructionError(f"{self.text!r} has both '.{earlier}' and '.{value}'; only one of them is allowed")
         setattr(self, name, value)
 
 
@@ -186,15 +186,15 @@ def _sorted_words(text: str) -> _Words:
     family, *words = text.strip().removesuffix(";").rstrip().split(".")
     if family == "tcgen05":
         raise InstructionError(
-            f"shape and types of {text!r} are in an instruction descriptor; call sptc.tcgen05_mma with this descriptor."
+            f"shape and types of {text!r} are in an instruction descriptor; call sptc.tcgen05_mma with this descriptor"
         )
     if family not in _QUALIFIERS:
-        raise InstructionError(f"{family!r} in {text!r} is no known opcode; accepted are mma, wgmma and tcgen05.")
+        raise InstructionError(f"{family!r} in {text!r} is no known opcode; accepted are mma, wgmma and tcgen05")
     sorted_words = _Words(text, family)
     for word in words:
         if word in _NOT_MODELLED:
             raise InstructionError(
-                f"'.{word}' in {text!r} is not modelled; mma and wgmma are modelled without .f64, .b1 and .m8n8k4."
+                f"'.{word}' in {text!r} is not modelled; mma and wgmma are modelled without .f64, .b1 and .m8n8k4"
             )
         if name := category(word, _ONCE):
             sorted_words.take(name, word)
@@ -204,14 +204,14 @@ def _sorted_words(text: str) -> _Words:
             sorted_words.types.append(word)
         elif word in _QUALIFIERS[family]:
             if word in sorted_words.flags:
-                raise InstructionError(f"'.{word}' appears twice in {text!r}; once is expected.")
+                raise InstructionError(f"'.{word}' appears twice in {text!r}; once is expected")
             sorted_words.flags.add(word)
         else:
             accepted = ", ".join(f".{qualifier}" for qualifier in _QUALIFIERS[family])
             types = ", ".join(f".{name}" for name in FORMATS)
             raise InstructionError(
                 f"{'.' + word!r} in {text!r} is no part of {family}; accepted are the qualifiers {accepted}, "
-                f"a shape such as .m16n8k32, and the types {types}."
+                f"a shape such as .m16n8k32, and the types {types}"
             )
     return sorted_words
 
@@ -221,23 +221,23 @@ def _check_required(words: _Words) -> None:
     family, text = words.family, words.text
     for word in ("mma_async", "sync", "aligned") if family == "wgmma" else ("sync", "aligned"):
         if word not in words.flags:
-            raise InstructionError(f"'.{word}' is missing in {text!r}; {family} requires it.")
+            raise InstructionError(f"'.{word}' is missing in {text!r}; {family} requires it")
     if family == "mma" and words.layouts != ["row", "col"]:
         written = f"'.{'.'.join(words.layouts)}'" if words.layouts else "no layout"
-        raise InstructionError(f"{written} in {text!r} is not accepted; the layouts must be '.row.col'.")
+        raise InstructionError(f"{written} in {text!r} is not accepted; the layouts must be '.row.col'")
     if not words.shape:
-        raise InstructionError(f"the shape is missing in {text!r}; expected one such as .m16n8k32.")
+        raise InstructionError(f"the shape is missing in {text!r}; expected one such as .m16n8k32")
 
 
 def _check_block_scale(words: _Words, scaled: bool) -> None:
     """Raise an error if ``.block_scale`` is missing for a block-scaled kind, or is present for another kind."""
     if scaled and not words.block_scale:
-        raise InstructionError(f"'.block_scale' is missing in {words.text!r}; '.{words.kind}' requires it.")
+        raise InstructionError(f"'.block_scale' is missing in {words.text!r}; '.{words.kind}' requires it")
     if (words.block_scale or words.scale_size) and not scaled:
         kinds = one_of(list(dict.fromkeys(f"'.kind::{row.kind}'" for row in VARIANTS if row.scales)))
         raise InstructionError(
             f"'.{'block_scale' if words.block_scale else words.scale_size}' in {words.text!r} is not accepted; "
-            f"it belongs to {kinds}."
+            f"it belongs to {kinds}"
         )
 
 
@@ -249,7 +249,7 @@ def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
         order = "dtype, atype, btype" + (", ctype" if family == "mma" else "") + (", stype" if block_scale else "")
         raise InstructionError(
             f"{words.text!r} has {len(words.types)} types ({' '.join(words.types) or 'none'}); {family} "
-            f"{'with .block_scale ' if block_scale else ''}takes {counts[family]}: {order}."
+            f"{'with .block_scale ' if block_scale else ''}takes {counts[family]}: {order}"
         )
     d, a, b, *tail = words.types
     return a, b, tail[0] if family == "mma" else d, d, tail[1] if block_scale else ""
@@ -262,7 +262,7 @@ def _narrowed(
     if narrowed := [row for row in rows if value in accepted(row)]:
         return narrowed
     choices = list(dict.fromkeys(_spell(choice) for row in rows for choice in accepted(row)))
-    raise InstructionError(f"{_spell(value)} in {text!r} is not accepted as {part}; expected {one_of(choices)}.")
+    raise InstructionError(f"{_spell(value)} in {text!r} is not accepted as {part}; expected {one_of(choices)}")
 
 
 @parser
@@ -287,7 +287,7 @@ def parse(text: str) -> Instruction:
     (row,) = _narrowed(rows, text, "ctype", c, lambda row: [pair[1] for pair in row.accumulators if pair[0] == d])
 
     if "satfinite" in words.flags and not row.satfinite:
-        raise InstructionError(f"'.satfinite' in {text!r} is not accepted; it belongs to the integer types.")
+        raise InstructionError(f"'.satfinite' in {text!r} is not accepted; it belongs to the integer types")
     scale_size = _scale_size(row, words.scale_size, stype, text)
     scale = (scale_size, stype) if scale_size else None
     return _build(row, words.sparse, words.shape, (a, b), (d, c), scale, "satfinite" in words.flags)
@@ -337,13 +337,13 @@ def _scale_size(row: Variant, word: str, stype: str, text: str) -> int | None:
     kind = f"'.kind::{row.kind}'"
     if not word and row.default_scale_size is None:
         sizes = one_of([f"'.scale_vec::{size}X'" for size in sorted({size for size, _ in row.scales})])
-        raise InstructionError(f"'.scale_vec' is missing in {text!r}; {kind} requires {sizes}.")
+        raise InstructionError(f"'.scale_vec' is missing in {text!r}; {kind} requires {sizes}")
     for size, name in row.scales:
         if name == stype and (word == f"scale_vec::{size}X" or (not word and size == row.default_scale_size)):
             return size
     combinations = one_of([f"'.scale_vec::{size}X' with '.{name}'" for size, name in row.scales])
     written = f"'.{word}' with '.{stype}'" if word else f"'.{stype}'"
-    raise InstructionError(f"{written} in {text!r} is not accepted; {kind} takes {combinations}.")
+    raise InstructionError(f"{written} in {text!r} is not accepted; {kind} takes {combinations}")
 
 
 def instructions_of(row: Variant) -> Iterator[Instruction]:
@@ -370,7 +370,7 @@ def require_architecture(instruction: Instruction, arch: str) -> None:
     """Raise an `InstructionError` unless `arch` supports `instruction`. The message names architectures that do."""
     if not is_word_of(arch, ARCHITECTURES):
         raise InstructionError(
-            f"{shown(arch)} is no known architecture; expected {one_of([*map(repr, ARCHITECTURES)])}."
+            f"{shown(arch)} is no known architecture; expected {one_of([*map(repr, ARCHITECTURES)])}"
         )
     if arch not in instruction.architectures:
         raise lacking(arch, instruction, instruction.architectures)
@@ -379,4 +379,4 @@ def require_architecture(instruction: Instruction, arch: str) -> None:
 def lacking(name: str, instruction: Instruction, having: Sequence[str]) -> InstructionError:
     """Return the error for an instruction that a target does not support. The message names targets that support it."""
     verb = "has" if len(having) == 1 else "have"
-    return InstructionError(f"{name} does not have {instruction}; {', '.join(having)} {verb} it.")
+    return InstructionError(f"{name} does not have {instruction}; {', '.join(having)} {verb} it")

@@ -126,12 +126,12 @@ def _sort_words(opcode: str, words: list[str], text: str) -> dict[str, list[str]
         if kind is None:
             known = {part for move in every_matrix_move() if move.opcode == opcode for part in str(move).split(".")}
             words = [choice for accepted in kinds.values() for choice in accepted if choice in known | {*_SPACES}]
-            raise InstructionError(f"{'.' + word!r} in {text!r} is no part of {opcode}; expected {_listed(words)}.")
+            raise InstructionError(f"{'.' + word!r} in {text!r} is no part of {opcode}; expected {_listed(words)}")
         if word in qualifiers[kind]:
-            raise InstructionError(f"'.{word}' appears twice in {text!r}; once is expected.")
+            raise InstructionError(f"'.{word}' appears twice in {text!r}; once is expected")
         if qualifiers[kind] and kind in ("shape", "count", "space"):
             raise InstructionError(
-                f"{text!r} has both '.{qualifiers[kind][0]}' and '.{word}'; only one of them is allowed."
+                f"{text!r} has both '.{qualifiers[kind][0]}' and '.{word}'; only one of them is allowed"
             )
         qualifiers[kind].append(word)
     return qualifiers
@@ -148,11 +148,11 @@ def parse_matrix_move(text: str) -> MatrixMove:
     """
     opcode, *words = text.strip().removesuffix(";").rstrip().split(".")
     if opcode not in _OPCODES:
-        raise InstructionError(f"{opcode!r} in {text!r} is no known opcode; accepted are {' and '.join(_OPCODES)}.")
+        raise InstructionError(f"{opcode!r} in {text!r} is no known opcode; accepted are {' and '.join(_OPCODES)}")
     qualifiers = _sort_words(opcode, words, text)
     for word in ("sync", "aligned"):
         if word not in qualifiers["flag"]:
-            raise InstructionError(f"'.{word}' is missing in {text!r}; {opcode} requires it.")
+            raise InstructionError(f"'.{word}' is missing in {text!r}; {opcode} requires it")
 
     moves = [move for move in every_matrix_move() if move.opcode == opcode]
     for kind, part, spell in (
@@ -163,17 +163,17 @@ def parse_matrix_move(text: str) -> MatrixMove:
         written = ".".join(qualifiers[kind])
         accepted = _listed([spell(move) for move in moves])
         if not written:
-            raise InstructionError(f"the {part} is missing in {text!r}; expected {accepted}.")
+            raise InstructionError(f"the {part} is missing in {text!r}; expected {accepted}")
         moves = [move for move in moves if spell(move) == written]
         if not moves:
-            raise InstructionError(f"'.{written}' in {text!r} is not accepted as {part}; expected {accepted}.")
+            raise InstructionError(f"'.{written}' in {text!r} is not accepted as {part}; expected {accepted}")
     transposed = "trans" in qualifiers["flag"]
     for move in moves:
         if move.transposed == transposed:
             return move
     fault = "is not accepted" if transposed else "is missing"
     rule = "cannot be transposed" if transposed else "is always transposed"
-    raise InstructionError(f"'.trans' {fault} in {text!r}; '.{moves[0].shape}' {rule}.")
+    raise InstructionError(f"'.trans' {fault} in {text!r}; '.{moves[0].shape}' {rule}")
 
 
 @dataclass(frozen=True, eq=False)

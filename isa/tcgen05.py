@@ -172,20 +172,20 @@ def parse_opcode(text: str) -> Opcode:
     """
     words = text.strip().removesuffix(";").rstrip().split(".")
     if words[:2] != ["tcgen05", "mma"]:
-        raise InstructionError(f"{'.'.join(words[:2])!r} in {text!r} is no known opcode; expected tcgen05.mma.")
+        raise InstructionError(f"{'.'.join(words[:2])!r} in {text!r} is no known opcode; expected tcgen05.mma")
     weight_stationary = words[2:3] == ["ws"]
     qualifiers = _by_role(words[3 if weight_stationary else 2 :], text)
     cta_group = qualifiers["cta_group"].removeprefix("cta_group::")
     if cta_group not in ("1", "2"):
-        raise InstructionError(f"{'.' + qualifiers['cta_group']!r} in {text!r} is not accepted; expected 1 or 2 CTAs.")
+        raise InstructionError(f"{'.' + qualifiers['cta_group']!r} in {text!r} is not accepted; expected 1 or 2 CTAs")
     kind = qualifiers["kind"].removeprefix("kind::")
     if kind not in KINDS:
         kinds = one_of([f"'.kind::{name}'" for name in KINDS])
-        raise InstructionError(f"'.kind::{kind}' in {text!r} is not accepted; expected {kinds}.")
+        raise InstructionError(f"'.kind::{kind}' in {text!r} is not accepted; expected {kinds}")
     if weight_stationary and cta_group == "2":
-        raise InstructionError(f"'.cta_group::2' in {text!r} is not accepted; '.ws' takes '.cta_group::1'.")
+        raise InstructionError(f"'.cta_group::2' in {text!r} is not accepted; '.ws' takes '.cta_group::1'")
     if weight_stationary and KINDS[kind].scales:
-        raise InstructionError(f"'.kind::{kind}' in {text!r} is not accepted; '.ws' takes no block-scaled kind.")
+        raise InstructionError(f"'.kind::{kind}' in {text!r} is not accepted; '.ws' takes no block-scaled kind")
     _check_scales(kind, qualifiers, text)
     collector = qualifiers.get("collector", "")
     _check_collector(collector, weight_stationary, text)
@@ -211,16 +211,16 @@ def _by_role(words: list[str], text: str) -> dict[str, str]:
             raise InstructionError(
                 f"{'.' + word!r} in {text!r} is no part of tcgen05.mma; accepted are .sp, .cta_group::…, .kind::…, "
                 f".block_scale, .scale_vec::…, .block16, .block32, .collector::…::… and .ashift, and .ws directly "
-                f"after tcgen05.mma."
+                f"after tcgen05.mma"
             )
         if name in qualifiers:
             raise InstructionError(
-                f"{text!r} has both '.{qualifiers[name]}' and '.{word}'; only one of them is allowed."
+                f"{text!r} has both '.{qualifiers[name]}' and '.{word}'; only one of them is allowed"
             )
         qualifiers[name] = word
     for name, example in (("cta_group", "cta_group::1"), ("kind", "kind::f16")):
         if name not in qualifiers:
-            raise InstructionError(f"'.{name}' is missing in {text!r}; expected for example '.{example}'.")
+            raise InstructionError(f"'.{name}' is missing in {text!r}; expected for example '.{example}'")
     return qualifiers
 
 
@@ -230,32 +230,32 @@ def _check_scales(kind: str, qualifiers: dict[str, str], text: str) -> None:
     if not scales:
         if written := qualifiers.get("block_scale") or word:
             scaled = one_of([f"'.kind::{name}'" for name, other in KINDS.items() if other.scales])
-            raise InstructionError(f"'.{written}' in {text!r} is not accepted; it belongs to {scaled}.")
+            raise InstructionError(f"'.{written}' in {text!r} is not accepted; it belongs to {scaled}")
     elif "block_scale" not in qualifiers:
-        raise InstructionError(f"'.block_scale' is missing in {text!r}; '.kind::{kind}' requires it.")
+        raise InstructionError(f"'.block_scale' is missing in {text!r}; '.kind::{kind}' requires it")
     elif word not in scales:
         accepted = one_of([f"'.{choice}'" for choice in scales if choice])
         written = f"'.{word}' in {text!r} is not accepted" if word else f"'.scale_vec' is missing in {text!r}"
-        raise InstructionError(f"{written}; '.kind::{kind}' takes {accepted}.")
+        raise InstructionError(f"{written}; '.kind::{kind}' takes {accepted}")
 
 
 def _check_collector(collector: str, weight_stationary: bool, text: str) -> None:
     if collector and collector.startswith("collector::a") == weight_stationary:
         buffers = "'.collector::b0' to '.collector::b3'" if weight_stationary else "'.collector::a'"
         form = "with '.ws'" if weight_stationary else "without '.ws'"
-        raise InstructionError(f"'.{collector}' in {text!r} is not accepted; {form} the collector is {buffers}.")
+        raise InstructionError(f"'.{collector}' in {text!r} is not accepted; {form} the collector is {buffers}")
 
 
 def _check_shift(kind: str, weight_stationary: bool, collector: str, text: str) -> None:
     if weight_stationary:
-        raise InstructionError(f"'.ashift' in {text!r} is not accepted; '.ws' does not shift A.")
+        raise InstructionError(f"'.ashift' in {text!r} is not accepted; '.ws' does not shift A")
     if KINDS[kind].scales:
         kinds = one_of([f"'.kind::{name}'" for name, other in KINDS.items() if not other.scales])
-        raise InstructionError(f"'.ashift' in {text!r} is not accepted; it belongs to {kinds}.")
+        raise InstructionError(f"'.ashift' in {text!r} is not accepted; it belongs to {kinds}")
     if collector.endswith(("fill", "::use")):
         raise InstructionError(
             f"'.{collector}' in {text!r} is not accepted; with '.ashift' it must be '.collector::a::lastuse' or "
-            f"'.collector::a::discard'."
+            f"'.collector::a::discard'"
         )
 
 

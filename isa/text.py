@@ -29,11 +29,11 @@ def parser(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
     def parsed(text: str) -> Parsed:
         plain: Any = text.item() if isinstance(text, np.ndarray) and not text.ndim else text
         if not isinstance(plain, str):
-            raise InstructionError(f"an instruction must be a string, not {type(text).__name__}.")
+            raise InstructionError(f"an instruction must be a string, not {type(text).__name__}")
         if len(plain) > _LONGEST_TEXT:
-            raise InstructionError(f"an instruction has at most {_LONGEST_TEXT} characters, not {len(plain)}.")
+            raise InstructionError(f"an instruction has at most {_LONGEST_TEXT} characters, not {len(plain)}")
         if not plain.strip().isprintable():
-            raise InstructionError(f"an instruction is a line of printable characters, not {plain!r}.")
+            raise InstructionError(f"an instruction is a line of printable characters, not {plain!r}")
         try:
             return kept(plain)
         except InstructionError as error:

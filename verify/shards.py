@@ -168,18 +168,18 @@ class Plan:
         for text in self.instructions:
             instruction = subject_named(text).instruction
             if instruction.family == "wgmma" and instruction.n != 8 and not self.every_n:
-                raise InstructionError(f"{instruction} has n = {instruction.n}; only wgmma with n = 8 is tested.")
+                raise InstructionError(f"{instruction} has n = {instruction.n}; only wgmma with n = 8 is tested")
             if self.architectures and not set(self.architectures) & set(instruction.architectures):
                 require_architecture(instruction, self.architectures[0])
         for arch in self.architectures:
             if arch not in ARCHITECTURES:
-                raise InstructionError(f"{arch!r} is no known architecture; expected {', '.join(ARCHITECTURES)}.")
+                raise InstructionError(f"{arch!r} is no known architecture; expected {', '.join(ARCHITECTURES)}")
             if not any(arch in subject.instruction.architectures for subject in self._chosen()):
-                raise InstructionError(f"{arch} has none of the instructions {', '.join(self.instructions)}.")
+                raise InstructionError(f"{arch} has none of the instructions {', '.join(self.instructions)}")
         if not self._places:
             words = ", ".join(self.instructions or self.architectures) or "any instruction"
             raise InstructionError(
-                f"no instruction runs on all back ends ({', '.join(self.backends)}); chosen: {words}."
+                f"no instruction runs on all back ends ({', '.join(self.backends)}); chosen: {words}"
             )
 
     def _chosen(self) -> Sequence[Subject]:

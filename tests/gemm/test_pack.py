@@ -236,7 +236,7 @@ UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
     (SCALED, {"a": np.zeros((16, 128)), "b": np.zeros((128, 8))}, r"^scale_a of mma.* must be codes in uint8 of"),
     (TENSOR.replace("m128", "m99"), ZEROS, r"^tcgen05.* has no shape and types 'm99n16k32.f32.f16.f16'"),
     ("mma.sp", ZEROS, r"^the shape is missing in 'mma\.sp\."),
-    (7, ZEROS, r"^an instruction must be a string, not int\.$"),
+    (7, ZEROS, r"^an instruction must be a string, not int$"),
 ]
 DENSE_TENSOR = TENSOR.replace(".sp", "").replace("k32", "k16")
 NOT_PACKED: list[tuple[str, dict[str, Any], str]] = [

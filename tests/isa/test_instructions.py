@@ -110,18 +110,18 @@ def _block(k: int, words: str, tail: str = "f32.e2m1.e2m1.f32.ue8m0", sparse: st
 
 SP = "mma.sp.sync.aligned"
 WG = "wgmma.mma_async.sp.sync.aligned"
-FLOATS = r"expected '\.f16', '\.bf16', '\.tf32', '\.e4m3', '\.e5m2', '\.s8', '\.u8', '\.s4' or '\.u4'\.$"
-INTEGER_SHAPES = r"'\.m64n8k64', '\.m64n16k64', '\.m64n24k64', '\.m64n32k64', '\.m64n48k64', .* or '\.m64n256k64'\.$"
+FLOATS = r"expected '\.f16', '\.bf16', '\.tf32', '\.e4m3', '\.e5m2', '\.s8', '\.u8', '\.s4' or '\.u4'$"
+INTEGER_SHAPES = r"'\.m64n8k64', '\.m64n16k64', '\.m64n24k64', '\.m64n32k64', '\.m64n48k64', .* or '\.m64n256k64'$"
 
 E2M1, NVF4 = "f32.e2m1.e2m1.f32", "kind::mxf4nvf4"
-MXF4_TAKES = r"'\.kind::mxf4' takes '\.scale_vec::2X' with '\.ue8m0'\."
-SCALED_KINDS = r"belongs to '\.kind::mxf8f6f4', '\.kind::mxf4' or '\.kind::mxf4nvf4'\.$"
+MXF4_TAKES = r"'\.kind::mxf4' takes '\.scale_vec::2X' with '\.ue8m0'"
+SCALED_KINDS = r"belongs to '\.kind::mxf8f6f4', '\.kind::mxf4' or '\.kind::mxf4nvf4'$"
 
 # Invalid instructions: text, beginning of the message, and another part of the message, mostly the accepted values.
 MALFORMED = [
     # errors of opcodes and mandatory qualifiers
     ("", r"^'' in ''", "accepted are mma, wgmma and tcgen05"),
-    ("tcgen05.mma.sp.cta_group::1.kind::f16", "of 'tcgen05.mma.sp", r"call sptc\.tcgen05_mma with this descriptor\.$"),
+    ("tcgen05.mma.sp.cta_group::1.kind::f16", "of 'tcgen05.mma.sp", r"call sptc\.tcgen05_mma with this descriptor$"),
     ("mma.sp.aligned.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.sync' is missing", "mma requires it"),
     ("wgmma.sp.sync.aligned.m64n8k32.f32.f16.f16", r"^'\.mma_async' is missing", "wgmma requires it"),
     # errors of layouts
@@ -135,28 +135,28 @@ MALFORMED = [
     (f"{SP}.m16n8k16.row.col.f32.f64.f16.f32", r"^'\.f64' in", r"is not modelled; mma and wgmma are modelled without"),
     # errors of shapes
     (f"{SP}.row.col.f32.f16.f16.f32", "^the shape is missing", r"expected one such as \.m16n8k32"),
-    (f"{SP}.m16n8k64.row.col.f32.f16.f16.f32", r"^'\.m16n8k64' in", r"expected '\.m16n8k16' or '\.m16n8k32'\.$"),
+    (f"{SP}.m16n8k64.row.col.f32.f16.f16.f32", r"^'\.m16n8k64' in", r"expected '\.m16n8k16' or '\.m16n8k32'$"),
     (f"{WG}.m64n40k64.s32.u8.u8", r"^'\.m64n40k64' in", f"expected {INTEGER_SHAPES}"),
     # errors of types
     (f"{SP}.m16n8k16.row.col", r"has 0 types \(none\)", "mma takes 4: dtype, atype, btype, ctype"),
-    (f"{WG}.m64n8k32.f32.f16.f16.f32", r"has 4 types \(f32 f16 f16 f32\)", r"wgmma takes 3: dtype, atype, btype\."),
+    (f"{WG}.m64n8k32.f32.f16.f16.f32", r"has 4 types \(f32 f16 f16 f32\)", r"wgmma takes 3: dtype, atype, btype$"),
     (_block(128, "kind::mxf4.block_scale", E2M1), r"has 4 types \(f32 e2m1 e2m1 f32\)", "takes 5: dtype, .* stype"),
     (f"{SP}.m16n8k16.row.col.f32.f32.f32.f32", r"^'\.f32' in .* atype", FLOATS),
-    (f"{SP}.m16n8k16.row.col.f32.f16.bf16.f32", r"^'\.bf16' in .* btype", r"expected '\.f16'\.$"),
-    (f"{SP}.m16n8k16.row.col.bf16.bf16.bf16.bf16", r"^'\.bf16' in .* dtype", r"expected '\.f32'\.$"),
-    (f"{SP}.m16n8k16.row.col.f32.f16.f16.f16", r"^'\.f16' in .* ctype", r"expected '\.f32'\.$"),
+    (f"{SP}.m16n8k16.row.col.f32.f16.bf16.f32", r"^'\.bf16' in .* btype", r"expected '\.f16'$"),
+    (f"{SP}.m16n8k16.row.col.bf16.bf16.bf16.bf16", r"^'\.bf16' in .* dtype", r"expected '\.f32'$"),
+    (f"{SP}.m16n8k16.row.col.f32.f16.f16.f16", r"^'\.f16' in .* ctype", r"expected '\.f32'$"),
     # errors of sparsity variants, kinds and saturation
-    (f"{SP}.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32", r"^'\.sp' in", r"'\.sp::ordered_metadata' or nothing\.$"),
+    (f"{SP}.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32", r"^'\.sp' in", r"'\.sp::ordered_metadata' or nothing$"),
     ("wgmma.mma_async.sync.aligned.m64n8k32.f32.f16.f16", r"^'\.m64n8k32' in .* accepted as shape", r"'\.m64n8k16'"),
-    (WG.replace("sp", ORDERED) + ".m64n8k32.f32.f16.f16", "'.sp::ordered_metadata' in", r"'\.sp' or nothing\.$"),
-    (_block(64, "kind::f8", "f32.e4m3.e4m3.f32"), "f8' in .* kind", r"f8f6f4', .*mxf8f6f4', .*mxf4' or .*mxf4nvf4'\.$"),
-    (f"{WG}.m64n8k64.kind::f8f6f4.f32.e4m3.e4m3", "f8f6f4' in .* kind", r"expected nothing\.$"),
+    (WG.replace("sp", ORDERED) + ".m64n8k32.f32.f16.f16", "'.sp::ordered_metadata' in", r"'\.sp' or nothing$"),
+    (_block(64, "kind::f8", "f32.e4m3.e4m3.f32"), "f8' in .* kind", r"f8f6f4', .*mxf8f6f4', .*mxf4' or .*mxf4nvf4'$"),
+    (f"{WG}.m64n8k64.kind::f8f6f4.f32.e4m3.e4m3", "f8f6f4' in .* kind", r"expected nothing$"),
     (f"{SP}.m16n8k16.row.col.satfinite.f32.f16.f16.f32", r"^'\.satfinite' in", "it belongs to the integer types"),
     # errors of block scaling
     (_block(128, "kind::mxf4", E2M1), r"^'\.block_scale' is missing", r"'\.kind::mxf4' requires it"),
-    (_block(128, f"{NVF4}.block_scale"), r"^'\.scale_vec' is missing", r"requires '\.scale_vec::2X' or '.*4X'\.$"),
+    (_block(128, f"{NVF4}.block_scale"), r"^'\.scale_vec' is missing", r"requires '\.scale_vec::2X' or '.*4X'$"),
     (_block(128, f"{NVF4}.block_scale.scale_vec::2X", f"{E2M1}.ue4m3"), r"^'\.scale_vec::2X' with '\.ue4m3' in",
-     r"'\.scale_vec::2X' with '\.ue8m0', '\.scale_vec::4X' with '\.ue4m3' or '\.scale_vec::4X' with '\.ue8m0'\.$"),
+     r"'\.scale_vec::2X' with '\.ue8m0', '\.scale_vec::4X' with '\.ue4m3' or '\.scale_vec::4X' with '\.ue8m0'$"),
     (_block(128, "kind::mxf4.block_scale.scale_vec::4X"), r"^'\.scale_vec::4X' with '\.ue8m0' in", f"{MXF4_TAKES}$"),
     (_block(128, "kind::mxf4.block_scale", f"{E2M1}.ue4m3"), r"^'\.ue4m3' in", f"{MXF4_TAKES}$"),
     (_block(64, "kind::f8f6f4.block_scale", "f32.e4m3.e4m3.f32.ue8m0"), r"^'\.block_scale' in", SCALED_KINDS),

@@ -80,23 +80,23 @@ def test_every_map_against_cute(move: MatrixMove) -> None:
 
 
 LD, ST = "ldmatrix.sync.aligned", "stmatrix.sync.aligned"
-ALL_TYPES = r"'\.b8', '\.b8x16\.b6x16_p32' or '\.b8x16\.b4x16_p64'\.$"
+ALL_TYPES = r"'\.b8', '\.b8x16\.b6x16_p32' or '\.b8x16\.b4x16_p64'$"
 MALFORMED = [
-    ("movmatrix.sync.aligned.m8n8.trans.b16", "^'movmatrix' in", r"accepted are ldmatrix and stmatrix\.$"),
+    ("movmatrix.sync.aligned.m8n8.trans.b16", "^'movmatrix' in", r"accepted are ldmatrix and stmatrix$"),
     (f"{LD}.m8n8.x4.global.b16", r"^'\.global' in", r"no part of ldmatrix; .*'\.shared', '\.shared::cta', '\.b16'"),
-    (f"{ST}.m8n8.x8.b16", r"^'\.x8' in", r"expected '\.sync', .*'\.m8n8', '\.m16n8', '\.x1', .* '\.b16' or '\.b8'\.$"),
+    (f"{ST}.m8n8.x8.b16", r"^'\.x8' in", r"expected '\.sync', .*'\.m8n8', '\.m16n8', '\.x1', .* '\.b16' or '\.b8'$"),
     ("ldmatrix.aligned.m8n8.x4.b16", r"^'\.sync' is missing", "ldmatrix requires it"),
-    (f"{LD}.x4.b16", "^the shape is missing in", r"expected '\.m8n8', '\.m16n16' or '\.m8n16'\.$"),
-    (f"{LD}.m16n8.x1.trans.b8", r"^'\.m16n8' in .* shape", r"expected '\.m8n8', '\.m16n16' or '\.m8n16'\.$"),
-    (f"{LD}.m8n8.x1.x2.b16", r"has both '\.x1' and '\.x2'", r"only one of them is allowed\.$"),
-    (f"{LD}.m8n8.x1.trans.trans.b16", r"^'\.trans' appears twice in", r"once is expected\.$"),
-    (f"{LD}.m8n8.x1", "^the type is missing in", r"expected '\.b16'\.$"),
+    (f"{LD}.x4.b16", "^the shape is missing in", r"expected '\.m8n8', '\.m16n16' or '\.m8n16'$"),
+    (f"{LD}.m16n8.x1.trans.b8", r"^'\.m16n8' in .* shape", r"expected '\.m8n8', '\.m16n16' or '\.m8n16'$"),
+    (f"{LD}.m8n8.x1.x2.b16", r"has both '\.x1' and '\.x2'", r"only one of them is allowed$"),
+    (f"{LD}.m8n8.x1.trans.trans.b16", r"^'\.trans' appears twice in", r"once is expected$"),
+    (f"{LD}.m8n8.x1", "^the type is missing in", r"expected '\.b16'$"),
     (f"{LD}.m16n16.x1.trans.b8x16", r"^'\.b8x16' in .* type;", f"expected {ALL_TYPES}"),
     (f"{LD}.m8n16.x1.b4x16_p64.b8x16", r"^'\.b4x16_p64\.b8x16' in", r"expected '\.b8x16\.b6x16_p32' or"),
-    (f"{LD}.m8n8.b16", "^the number of matrices is missing in", r"expected '\.x1', '\.x2' or '\.x4'\.$"),
-    (f"{LD}.m16n16.x4.trans.b8", r"^'\.x4' in .* number of matrices", r"expected '\.x1' or '\.x2'\.$"),
-    (f"{LD}.m16n16.x1.b8", r"^'\.trans' is missing in", r"'\.m16n16' is always transposed\.$"),
-    (f"{LD}.m8n16.x1.trans.b8x16.b4x16_p64", r"^'\.trans' is not accepted", r"'\.m8n16' cannot be transposed\.$"),
+    (f"{LD}.m8n8.b16", "^the number of matrices is missing in", r"expected '\.x1', '\.x2' or '\.x4'$"),
+    (f"{LD}.m16n16.x4.trans.b8", r"^'\.x4' in .* number of matrices", r"expected '\.x1' or '\.x2'$"),
+    (f"{LD}.m16n16.x1.b8", r"^'\.trans' is missing in", r"'\.m16n16' is always transposed$"),
+    (f"{LD}.m8n16.x1.trans.b8x16.b4x16_p64", r"^'\.trans' is not accepted", r"'\.m8n16' cannot be transposed$"),
 ]
 
 
@@ -105,5 +105,5 @@ def test_malformed() -> None:
         with pytest.raises(InstructionError, match=f"{wrong}.*{accepted}") as caught:
             parse_matrix_move(text)
         assert repr(text) in str(caught.value)
-    with pytest.raises(InstructionError, match=r"^an instruction must be a string, not int\.$"):
+    with pytest.raises(InstructionError, match=r"^an instruction must be a string, not int$"):
         parse_matrix_move(8)  # type: ignore[arg-type]
