@@ -15,12 +15,14 @@ from ..gemm.operands import ProductRequest, prepare
 from ..gemm.ways import Way
 from ..gpu.distributions import DISTRIBUTIONS
 from ..infra.escapes import one_line
-from ..isa.architectures import require_target, same_numerics
+from ..isa.architectures import require_target
 from ..isa.instructions import Instruction
 from ..isa.names import in_registers
+from ..isa.numerics import Method, Numerics, numerics
 from ..isa.operands import MatrixOperands
 from ..isa.timing import ARCHITECTURE, timing
 from ..rtl.config import WARP_ROWS, CoreConfig
+from ..sim.coverage.operands import operation_of
 from .configuration import add_datapath, datapath, library_of
 from .factors import add_matrices, add_transpose, sources
 from .options import Commands, add, flag, integer, switch, words
@@ -65,7 +67,7 @@ def add_parser(commands: Commands) -> None:
         help="mma or wgmma instructions without block scales (default: sparse and dense f16 with f32 accumulator)",
     )
     add_datapath(parser, default="hopper")
-    add(parser, "arch", default="sm_90", note=" (default %(default)s)")
+    add(parser, "arch", note=" of the golden model (default: the first with the numerics of the datapath)")
     note = ", with power tables; repeat it for more files (default: no library, count switched gate equivalents)"
     add(parser, "liberty", nargs=1, note=note)
     add(parser, "dont_use", nargs=1)
@@ -138,7 +140,6 @@ def _execute(options: argparse.Namespace) -> int:
     _check(options, config)
     texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
     instructions = [_measurable(text, config, options.top, options.arch) for text in texts]
-    options.arch = same_numerics(options.arch)
     operands = _operand_names(options)
     from ..synth.energy.electrical import CellLibrary
     from ..synth.energy.gates import GATES
@@ -147,7 +148,7 @@ def _execute(options: argparse.Namespace) -> int:
 
     library = library_of(options)
     cells = CellLibrary.of(library) if library else GATES
-    cases = [(instruction, name) for instruction in instructions for name in operands]
+    cases = [(instruction, arch, name) for instruction, arch in instructions for name in operands]
     with progress_bar("instruction", "sptc energy") as progress:
         measured = _measured(options, config, cells, cases, progress)
     print_result(options, partial(as_dict, measured, cells), partial(table, measured, cells))
@@ -175,10 +176,13 @@ def _measured(
     options: argparse.Namespace,
     config: CoreConfig,
     cells: "CellLibrary",
-    cases: list[tuple[Instruction, str]],
+    cases: list[tuple[Instruction, str, str]],
     progress: Callable[[int, int], None],
 ) -> list["Measured"]:
-    """Map the top module that ``--top`` names to cells, and measure the energy of each instruction on its operands."""
+    """Map the top module that ``--top`` names to cells, and measure the energy of each case.
+
+    A case is an instruction, the architecture whose results the top module must give, and the name of the operands.
+    """
     from ..synth.energy.measure import MappedUnit
     from ..synth.energy.warp import MappedWarp
     from ..synth.energy.what_if import what_ifs
@@ -190,26 +194,27 @@ def _measured(
     else:
         top = MappedUnit(config, cells, by_module=not options.flat, glitches=options.glitches)
     results = []
-    for done, (instruction, name) in enumerate(cases, 1):
+    for done, (instruction, arch, name) in enumerate(cases, 1):
         progress(done, len(cases) + 1)
         tiles = partial(top.tiles, instruction, options.cycles)
-        drawn = _operands(options, instruction, name, tiles)
-        measured = top.measure(instruction, options.arch, drawn, name)
+        drawn = _operands(options, instruction, arch, name, tiles)
+        measured = top.measure(instruction, arch, drawn, name)
         if options.what_if and isinstance(top, MappedUnit):
-            measured = replace(measured, what_if=dict(what_ifs(top, instruction, options.arch, drawn)))
+            measured = replace(measured, what_if=dict(what_ifs(top, instruction, arch, drawn)))
         results.append(measured)
     progress(len(cases) + 1, len(cases) + 1)
     return results
 
 
-def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instruction:
-    """Parse an instruction and check that its energy can be measured.
+def _measurable(text: str, config: CoreConfig, top: str, arch: str | None) -> tuple[Instruction, str]:
+    """Parse an instruction, check that its energy can be measured, and return it with an architecture.
 
-    Raise an `Error` if the instruction is neither ``mma`` nor ``wgmma``, or has block scales, or the datapath or the
-    top module does not compute it.
+    If `arch` is None, the architecture is the first with the numerics of the datapath. Raise an `Error` if there is
+    none, the instruction is neither ``mma`` nor ``wgmma``, or has block scales, or the datapath or the top module does
+    not compute it.
     """
-    instruction = in_registers(text, arch)
-    require_target(instruction, arch)
+    instruction = in_registers(text, arch or ARCHITECTURE)
+    arch = arch and require_target(instruction, arch)
     if instruction.family not in ("mma", "wgmma") or instruction.scale_format:
         raise Error(f"{text}: energy is measured only for mma and wgmma without block scales")
     if top == "warp" and (instruction.family, instruction.m) != ("mma", WARP_ROWS):
@@ -220,7 +225,27 @@ def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instructi
         raise Error(f"{text} is sparse, but the datapath does not support sparsity")
     for fmt in (instruction.a, instruction.b):
         config.element_code(fmt, instruction.container_bits)
-    return instruction
+    return instruction, arch or _arch_of(config, instruction)
+
+
+def _arch_of(config: CoreConfig, i: Instruction) -> str:
+    """Return an architecture on which an instruction has the numerics of a datapath, if possible sm_90.
+
+    Raise an `Error` if no architecture has these numerics.
+    """
+
+    def of_one_step(parameters: Numerics) -> Numerics:
+        """Return numerics whose step has no more products than the instruction has along K."""
+        return replace(parameters, step=min(parameters.step, i.stored_k), source="")
+
+    for arch in sorted(i.architectures, key=lambda arch: arch != ARCHITECTURE):
+        known = numerics(i, arch)
+        if known.method is Method.INTEGER or of_one_step(known) == of_one_step(operation_of(config, i).numerics):
+            return arch
+    raise Error(
+        f"{i}: no architecture sums products as the datapath {config.name} does: change the datapath, or add --arch "
+        "ARCH to compare results with those of an architecture"
+    )
 
 
 def _operand_names(options: argparse.Namespace) -> list[str]:
@@ -242,7 +267,7 @@ def _operand_names(options: argparse.Namespace) -> list[str]:
 
 
 def _operands(
-    options: argparse.Namespace, instruction: Instruction, name: str, tiles: Callable[[int], int]
+    options: argparse.Namespace, instruction: Instruction, arch: str, name: str, tiles: Callable[[int], int]
 ) -> MatrixOperands:
     """Return operands of ``tiles(n)`` sequences of n instructions that accumulate along K, from files or at random."""
     from ..synth.energy.operands import CHAIN, cut, drawn
@@ -250,7 +275,7 @@ def _operands(
     rng = np.random.default_rng(options.seed)
     if options.a is None:
         return drawn(instruction, name, tiles(CHAIN), rng)
-    way = Way(instruction=str(instruction), arch=options.arch)
+    way = Way(instruction=str(instruction), arch=arch)
     request = ProductRequest(way, *sources(options), prune=options.prune and bool(instruction.sparse))
     with tempfile.TemporaryDirectory() as folder:
         factors = prepare(Path(folder), request).factors(instruction)

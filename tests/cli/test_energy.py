@@ -59,6 +59,7 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
     for more, message in (
         (["tcgen05.mma.sp"], "tcgen05"),
         (["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"], "do not include f16"),
+        ([DENSE.replace("s32.s8.s8.s32", "f32.f16.f16.f32"), "--formats", "f16"], "add --arch ARCH to compare results"),
         ([SPARSE, "--dense"], "is sparse, but the datapath does not support sparsity"),
         ([SPARSE, "--operands", "zeros,many"], "not 'many'"),
         ([SPARSE, "--plot", "no/such/folder/x.svg"], "no/such/folder"),
@@ -105,6 +106,7 @@ def test_gate_equivalents_and_a_dense_datapath(words: list[str], cli: CommandLin
 @pytest.mark.regression
 def test_glitches_a_warp_and_a_unit_without_registers(words: list[str], cli: CommandLine) -> None:
     """A unit without registers takes no energy if all operands are zero, so no ratio to this energy is printed."""
+    assert "f16, normal: energy per kept product" in cli.text("--preset", "tiny", *words[-4:])
     printed = cli.text(*words, SPARSE, "--glitches")
     assert "with glitches of gates that have one unit of delay" in printed
     assert f"{SPARSE}, normal: glitches add " in printed
