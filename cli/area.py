@@ -49,11 +49,8 @@ def add_parser(commands: Commands) -> None:
     switch(parser, "--unit-only", "measure only the unit, neither the dense unit of the same size nor the array")
     switch(parser, "--by-stage", "also measure each stage of the unit", dest="stage")
     top = parser.add_mutually_exclusive_group()
-    top.add_argument(
-        "--top",
-        choices=("warp", "warpgroup", "tcgen05"),
-        help="also measure this top module: its arrays of dot-product units, operand fetch and control",
-    )
+    text = "also measure this top module, its arrays of units, operand fetch and control; wgmma stands for warpgroup"
+    add(top, "top", choices=("warp", "warpgroup", "tcgen05"), help=text)
     top.add_argument(
         "--warpgroup", dest="top", action="store_const", const="warpgroup", help="short form of --top warpgroup"
     )

@@ -67,7 +67,7 @@ def add_parser(commands: Commands) -> None:
         "`sptc trace --datapath` draws a unit with the values of one step.",
     )
     add_datapath(draw)
-    add(draw, "top", choices=_DRAWN, default="unit", help="module of the datapath to draw (default %(default)s)")
+    add(draw, "top", choices=_DRAWN, default="unit", note=" (default %(default)s)")
     add(draw, "theme")
     add(draw, "output", required=True, metavar="FILE.svg")
     draw.set_defaults(execute=_draw)

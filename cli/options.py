@@ -175,7 +175,10 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "number of kept products (products of stored elements of A) that are added in one step",
     },
     "step_bytes": {"type": integer(1), "metavar": "N", "help": "bytes of stored A per unit and cycle"},
-    "top": {"help": "module of the datapath"},
+    "top": {
+        "type": lambda word: "warpgroup" if word == "wgmma" else word,
+        "help": "module of the datapath; wgmma is another name of warpgroup",
+    },
     "mux": {"choices": MUXES, "help": "implementation of the operand multiplexers of the units"},
     "cuts": {"type": _cuts, "metavar": "LIST", "help": "comma-separated pipeline cuts that have a register, or none"},
     "liberty": {
