@@ -5,7 +5,7 @@ Names, widths, bit positions and meanings of ports are read from the signatures 
 
 import gc
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import EnumMeta
 from typing import Any
 
@@ -44,11 +44,10 @@ class Array:
 
     element: "Type"
     count: int
+    width: int = field(init=False)  #: Width of the array in bits, all elements together
 
-    @property
-    def width(self) -> int:
-        """Width of the array in bits, all elements together."""
-        return self.count * self.element.width
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "width", self.count * self.element.width)
 
 
 @dataclass(frozen=True)

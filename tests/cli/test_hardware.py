@@ -27,14 +27,12 @@ def test_presets_are_listed(cli: CommandLine) -> None:
     header, *lines = cli.text("presets").splitlines()
     assert header.split() == ["preset", "units", "step", "F", "mux", "latency", "formats"]
     listed = {line.split()[0]: line.split()[1:] for line in lines}
-    assert list(listed) == list(PRESETS)
-    assert len(lines) == len(PRESETS)
+    assert [line.split()[0] for line in lines] == list(PRESETS)
     for name, config in PRESETS.items():
         units, step, unit_of_step, alignment, mux, latency, *formats = listed[name]
-        assert units == f"{config.rows}x{config.columns}"
         assert (step, unit_of_step) == (str(config.step_bytes), "B")
         assert alignment.split("/")[0] == str(config.alignment_bits)
-        assert (mux, latency) == (config.mux, str(config.latency))
+        assert (mux, latency, units) == (config.mux, str(config.latency), f"{config.rows}x{config.columns}")
         assert formats == [*config.formats, *(["with", *config.scales] if config.scales else [])]
     assert [listed[name][3] for name in ("ampere", "hopper", "blackwell")] == ["24", "25/13", "25/35"]
     assert {name: configuration(fields) for name, fields in cli.json("presets").items()} == PRESETS
@@ -112,9 +110,9 @@ def test_derived_sizes_and_ports_as_json(cli: CommandLine) -> None:
         assert dict(re.split(r"  +", line, maxsplit=1) for line in lines).items() >= expected.items()
     report = cli.json("ports", "--preset", "hopper", "--top", "warp")["ports"]
     (payload,) = (port for port in report if port["name"] == "i__payload")
-    (selector,) = (field for field in payload["type"]["fields"] if field["name"] == "sparsity_selector")
+    fields = {field["name"]: (field["low"], field["type"]["width"]) for field in payload["type"]["fields"]}
     assert (payload["is_input"], payload["type"]["width"]) == (True, 15389)
-    assert (selector["low"], selector["type"]["width"]) == (15378, 2)
+    assert (fields["sparsity_selector"], fields["a"]) == ((15378, 2), (0, 4096))
 
 
 @pytest.mark.usefixtures("_written_at_once")
@@ -126,7 +124,7 @@ def test_bad_words(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         (["ports", "--formats", "s8", "--alignment", "30"], "--alignment has no effect, because no format is a float"),
         (["config", "--formats", "f16", "--fp8-alignment", "9"], "--fp8-alignment has no effect, because no format is"),
         (["ports", "--formats", "s4", "--products", "3"], "--products 3: 3 elements of 4 bits do not fill whole bytes"),
-        (["ports", "--preset", "tiny", "--rows", "3", "--top", "warpgroup"], "rows must divide 16"),
+        (["ports", "--preset", "tiny", "--rows", "3", "--top", "wgmma"], "rows must divide 16"),
         (["verilog", "--preset", "tiny", "--top", "chip", "-o", "tiny.v"], "'chip'"),
         (["presets", "tiny"], "tiny"), (["verilog", "--preset", "tiny"], "required: -o/--output"),
     )  # fmt: skip
