@@ -111,7 +111,7 @@ class Numerics:
             ``"RNE-f16"`` or ``"RZ-f16"``; `alignment`, likewise: ``"toward zero"``, ``"down"`` or ``"to the nearest"``;
             for method ``GROUPED`` also `group`, 16 or 4. Back end ``native`` computes neither the last two values of
             `alignment` nor ``"RNE-E8M13"`` and ``"RZ-f16"``. The floor of the largest exponent changes with F, as in
-            the hardware, unless `zero_exponent` is :data:`NO_FLOOR`.
+            the hardware, unless `zero_exponent` is the old floor or :data:`NO_FLOOR`.
 
         Raises
         ------
@@ -134,7 +134,12 @@ class Numerics:
             "zero_exponent": {floor: floor for floor in (self.zero_exponent, NO_FLOOR)},
             **({"group": {size: size for size in (BLOCK_GROUP, PART_OF_GROUP)}} if grouped else {}),
         }
-        for name, value in changes.items():
+        # If this record's exponent floor e_zero was derived from F (alignment bits), derive it again from the new F.
+        # Native fp8 keeps its e_zero, which was derived from the larger F of the datapath's other formats.
+        floor = self.zero_exponent + self.alignment_bits
+        derived = floor == zero_exponent_for(0, half_result=half, grouped=grouped)
+        for name in sorted(changes, key=lambda name: name == "zero_exponent"):  # F adds an accepted value
+            value = changes[name]
             if name not in accepted:
                 raise OperandError(f"field {shown(name)} of numerics cannot be changed, only {', '.join(accepted)}")
             word = value.value if isinstance(value, Enum) else value.item() if isinstance(value, np.generic) else value
@@ -142,11 +147,10 @@ class Numerics:
                 words = ", ".join(map(str, accepted[name]))
                 raise OperandError(f"{name} must be one of {words}, not {shown(value)}")
             changes[name] = accepted[name][word]
-        floor, bits = self.zero_exponent + self.alignment_bits, changes.get("alignment_bits", self.alignment_bits)
-        # If the replaced exponent floor e_zero was derived from F (alignment bits), derive it again from the new F.
-        # Native fp8 keeps its e_zero, which was derived from the larger F of the datapath's other formats.
-        if "zero_exponent" not in changes and floor == zero_exponent_for(0, half_result=half, grouped=grouped):
-            changes["zero_exponent"] = floor - bits
+            if name == "alignment_bits" and derived:
+                new = floor - changes[name]
+                accepted["zero_exponent"][new] = new
+                changes.setdefault("zero_exponent", new)
         return replace(self, **changes, source=f"changed from: {self.source}")
 
 
