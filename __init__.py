@@ -7,9 +7,9 @@ its operands, :func:`unpack` reads them back, :func:`save` and :func:`load` stor
 :func:`random_metadata` draws legal metadata. :func:`gemm` multiplies whole matrices, :func:`identify` infers from the
 result of a kernel how the kernel summed the products, and :func:`diagnose` finds the error of a kernel whose result is
 wrong. :func:`run_kernel` runs a compiled kernel on the models of its instructions.
-:func:`evidence` returns whether the numerics of an instruction are measured or modelled, and
-:func:`numerics` returns these numerics. :class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad
-input raises an :class:`Error`.
+:func:`evidence` returns the evidence for the numerics of an instruction (recorded, measured, recorded elsewhere,
+spot-checked elsewhere or modelled), and :func:`numerics` returns these numerics. :class:`WgmmaSequence` checks the
+order of the calls around ``wgmma``. Bad input raises an :class:`Error`.
 """
 
 from importlib import import_module

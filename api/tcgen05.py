@@ -75,7 +75,8 @@ def tcgen05_mma(
 ) -> NDArray[np.uint32]:
     """Compute ``tcgen05.mma`` or ``tcgen05.mma.ws``, dense or ``.sp``: D = A B + D in tensor memory.
 
-    The numerics are modelled, not measured.
+    The numerics follow published models. For 21 dense forms, the models reproduce one to eight published result words
+    of a B200; all other forms were not compared with a GPU. :func:`sptc.evidence` returns the evidence for a form.
 
     Parameters
     ----------

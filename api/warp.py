@@ -47,8 +47,8 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
     ----------
     instruction : str
         PTX opcode with its qualifiers, a line of PTX with operands, or words that name one instruction, such as
-        ``m16n8k32 f16 f32``. For ``tcgen05``, shape and types may follow in brackets; without them, the level is the
-        weakest of all types.
+        ``m16n8k32 f16 f32``. For ``tcgen05``, shape and types may follow in brackets, where ``nN`` stands for every N;
+        without them, the level is the weakest of all types.
     arch : str
         For example ``"sm_90"``, or a target such as ``"sm_90a"``. sm_87, sm_88, sm_103, sm_110 and sm_121 only share
         the numerics of another chip, and family targets such as sm_100f stand for several chips; for these targets
