@@ -23,11 +23,12 @@ def add_parser(commands: Commands) -> None:
         "timing",
         help="print the cycles that instructions take on a GPU",
         description="Print the cycles of sparse and dense mma and wgmma on an H200, by a formula that reproduces the "
-        "measurements. The columns are: cycles from one instruction to the next, for mma on one of the four tensor "
-        "cores of an SM and for wgmma on all four; latency in cycles; kept MACs per cycle of one tensor core; the "
-        "resource that limits the interval; the evidence. For dense tcgen05, the formula reproduces measurements of a "
-        "B200 by others. For sparse tcgen05, the formula is unconfirmed. Rates of mma on other architectures come from "
-        "NVIDIA's white papers, which have no latencies.",
+        "measurements. Cycles of emulated mma, of fp8 and 4-bit integers, were measured on an H100. The columns are: "
+        "cycles from one instruction to the next, for mma on one of the four tensor cores of an SM and for wgmma on "
+        "all four; latency in cycles; kept MACs per cycle of one tensor core; the resource that limits the interval; "
+        "the evidence. For dense tcgen05, the formula reproduces measurements of a B200 by others. For sparse tcgen05, "
+        "the formula is unconfirmed. Rates of mma on other architectures come from NVIDIA's white papers, which have "
+        "no latencies.",
     )
     parser.add_argument(
         "instruction",
