@@ -207,11 +207,11 @@ def forms_named(text: str, arch: str | None = None) -> list[Subject]:
     """Return the instruction that a text identifies. For a ``tcgen05`` opcode without types, return one for each type.
 
     ``nN`` in the shape of a ``tcgen05`` instruction, as in the list of all instructions, stands for every N. The
-    instruction with the smallest N is returned, since neither evidence nor numerics depend on N. Raise an
-    `InstructionError` as for :func:`resolve`.
+    instruction with N = 128 is returned, since neither evidence nor numerics depend on N, and every opcode has this N.
+    Raise an `InstructionError` as for :func:`resolve`.
     """
-    if isinstance(text, str) and text.strip().startswith("tcgen05.") and "nNk" in text:
-        text = text.replace("nNk", f"n{parse_opcode(text.split()[0]).columns[0]}k")
+    if isinstance(text, str) and text.strip().startswith("tcgen05."):
+        text = text.replace("nNk", "n128k")
     subject = resolve(text, arch, product=True)
     if subject.opcode is None or "(" in text or not text.strip().startswith("tcgen05."):
         return [subject]

@@ -109,7 +109,7 @@ def test_recorded_words_are_evidence_for_few_forms() -> None:
         ("tcgen05.mma.cta_group::1.kind::f16", "modelled"),  # no recorded results in f16
         ("tcgen05.mma.cta_group::1.kind::f16 (m64n256k16.f32.bf16.bf16)", "spot-checked elsewhere"),
         ("tcgen05.mma.cta_group::1.kind::f16 (m64nNk16.f32.bf16.bf16)", "spot-checked elsewhere"),
-        ("tcgen05.mma.sp.cta_group::2.kind::f16 (m256nNk32.f32.bf16.bf16)", "modelled"),
+        ("tcgen05.mma.ws.sp.cta_group::1.kind::f16 (m128nNk32.f32.bf16.bf16)", "modelled"),
         ("tcgen05.mma.cta_group::1.kind::f8f6f4 (m128n8k32.f16.e2m1.e4m3)", "modelled"),  # recorded NaNs do not count
     ):
         assert sptc.evidence(text, "sm_100") == level, text
