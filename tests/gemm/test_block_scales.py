@@ -41,8 +41,7 @@ class Drawn:
 
         self.a, self.b = codes(m, self.k), codes(self.k, n)
         if self.i.granularity:
-            chunk = self.i.granularity.logical
-            halves = self.a.reshape(m, -1, chunk // 2)
+            halves = self.a.reshape(m, -1, self.i.granularity.logical // 2)
             halves[:, 1::2] = 0
             self.a = np.ascontiguousarray(halves.reshape(m, self.k))
         low, high = (120, 134) if scale == "ue8m0" else (1, 0x7E)
@@ -94,8 +93,7 @@ def test_codes_vectors_and_batches(rng: Random) -> None:
     expected = sptc.gemm(drawn.a, drawn.b, format="e4m3", **words)
     codes = {"block_scale_a": drawn.scale_a, "block_scale_b": drawn.scale_b, "arch": "sm_120"}
     np.testing.assert_array_equal(sptc.gemm(drawn.a, drawn.b, format="e4m3", **codes), expected)
-    packed = sparsify(drawn.a, "2:4")
-    np.testing.assert_array_equal(sptc.gemm(packed, drawn.b, format="e4m3", **words), expected)
+    np.testing.assert_array_equal(sptc.gemm(sparsify(drawn.a, "2:4"), drawn.b, format="e4m3", **words), expected)
     vector = codes | {"block_scale_b": drawn.scale_b[1]}
     np.testing.assert_array_equal(sptc.gemm(drawn.a, drawn.b[:, 1], format="e4m3", **vector), expected[:, 1])
     batch = codes | {"block_scale_a": np.stack([drawn.scale_a, drawn.scale_a + 1])}

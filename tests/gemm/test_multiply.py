@@ -69,8 +69,7 @@ def test_it_is_the_golden_model(rng: Random, fmt: str, arch: str) -> None:
     b = numbers[1].astype(dtype)
     code = np.dtype(f"u{b.dtype.itemsize}")
     matrices = compressed.stored.view(code), b.view(code), np.zeros((5, 7), np.uint32), compressed.nibbles
-    operands = MatrixOperands(*(matrix[None] for matrix in matrices))
-    expected = multiply(i, arch, operands)[0]
+    expected = multiply(i, arch, MatrixOperands(*(matrix[None] for matrix in matrices)))[0]
     found = sptc.gemm(a, b, format=fmt, arch=arch, prune=True)
     assert found.dtype == (np.int32 if fmt == "s8" else np.float32)
     np.testing.assert_array_equal(found.view(np.uint32), expected)
@@ -172,8 +171,7 @@ def test_rounding_to_a_result(rng: Random, result: str) -> None:
     middle = ((numbers[below] + numbers[below + 1]) / 2).astype(np.float32)
     values = np.concatenate([middle, np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(0))])
     for signed in (values, -values):
-        nearest = signed.astype(DTYPES[result]).view(every.dtype)
-        np.testing.assert_array_equal(to_codes(signed, result), nearest)
+        np.testing.assert_array_equal(to_codes(signed, result), signed.astype(DTYPES[result]).view(every.dtype))
     toward = every[np.searchsorted(numbers, values.astype(float), side="right") - 1]
     np.testing.assert_array_equal(to_codes(values, result, "RZ"), toward)
     outside = np.inf if result == "bf16" else 1e30
@@ -224,8 +222,7 @@ def test_tensors(rng: Random) -> None:
         assert found.dtype.name == {"bf16": "bfloat16", "f32": "float32"}[result]
         np.testing.assert_array_equal(found, sptc.gemm(weights, x, format=fmt, result=result))
     halves = torch.from_numpy(weights).half().requires_grad_(), torch.from_numpy(x).half()[:, 0]
-    expected = sptc.gemm(weights.astype(np.float16), x[:, 0], format="f16")
-    np.testing.assert_array_equal(sptc.gemm(*halves), expected)
+    np.testing.assert_array_equal(sptc.gemm(*halves), sptc.gemm(weights.astype(np.float16), x[:, 0], format="f16"))
 
 
 @pytest.mark.regression
@@ -313,8 +310,7 @@ def test_what_is_refused() -> None:
 
 
 def test_what_policies_let_through() -> None:
-    kept = sptc.gemm(NAN, B, nan="keep")
-    assert kept.view(np.uint32)[1].tolist() == [0x7FFFFFFF] * 2
+    assert sptc.gemm(NAN, B, nan="keep").view(np.uint32)[1].tolist() == [0x7FFFFFFF] * 2
     np.testing.assert_array_equal(sptc.gemm(NAN, B, nan="zero")[1], [3, 3])
     assert sptc.gemm(NAN.astype(np.float32), B, nan="zero", format="f16")[1, 0] == 3
     wrong = sptc.Compressed(np.ones((4, 4), np.float16), np.full((4, 2), 0b0101, np.uint8), GRANULARITIES["2:4"])

@@ -80,8 +80,7 @@ SCALED = "mma.sp::ordered_metadata.sync.aligned"
 )
 def test_block_scales(tmp_path: Path, rng: Random, text: str) -> None:
     """The product of the quantised, pruned matrices is nearly exact. Quantisation and pruning cause larger errors."""
-    problem = made(tmp_path, text, (48, 50, 300), rng, arch="sm_120", dense=True)
-    _, (block,) = computed(problem)
+    _, (block,) = computed(made(tmp_path, text, (48, 50, 300), rng, arch="sm_120", dense=True))
     share = {name: errors.total / errors.total_reference for name, errors in block.errors.items()}
     assert share["arithmetic"] < 1e-3
     assert share["arithmetic"] < share["dense"] < share["whole"] < 0.55
@@ -93,8 +92,7 @@ def test_hardware_and_golden_model_agree(tmp_path: Path, rng: Random, name: str)
     d, (block,) = computed(problem)
     assert (d.shape, block.outputs, block.mismatches, block.first) == ((19, 11), 209, 0, None)
     if not problem.way.parsed.a.is_integer:  # sptc.gemm does not scale numbers to integers
-        function = sptc.gemm(problem.a.read(), problem.b.read(), way=problem.way, prune=True)
-        np.testing.assert_array_equal(d, function)
+        np.testing.assert_array_equal(d, sptc.gemm(problem.a.read(), problem.b.read(), way=problem.way, prune=True))
     assert set(block.errors) == {"arithmetic", "whole", "dense"}
     # The arithmetic is nearly exact. Pruning causes a large error, and quantisation a smaller one.
     arithmetic, whole, dense = (block.errors[kind].total for kind in ("arithmetic", "whole", "dense"))
@@ -170,8 +168,7 @@ def test_the_dense_product_is_summed_the_same_way(tmp_path: Path, rng: Random) -
     dense = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     d = sptc.gemm(a, b, instruction=dense, split_k=(2, 3), tile=2, promote=2)
     assert block.errors["dense"] == Errors.of(d.astype(float), a @ b)
-    other = sptc.gemm(a, b, instruction=dense)
-    assert block.errors["dense"] != Errors.of(other.astype(float), a @ b)
+    assert block.errors["dense"] != Errors.of(sptc.gemm(a, b, instruction=dense).astype(float), a @ b)
 
 
 def test_errors_of_an_epilogue_are_in_units_of_the_sums(tmp_path: Path, rng: Random) -> None:
@@ -226,8 +223,7 @@ def test_random_matrices_are_reproducible(tmp_path: Path) -> None:
 
 def test_a_folder_keeps_finished_blocks(tmp_path: Path, rng: Random) -> None:
     wanted, path = {"format": "f16"}, tmp_path / "product"
-    dealing = StreamK(workers=2, rows=64, columns=8)
-    problem = made(tmp_path, F16, (300, 20, 64), rng, stream_k=dealing)
+    problem = made(tmp_path, F16, (300, 20, 64), rng, stream_k=StreamK(workers=2, rows=64, columns=8))
     blocks = [compute_block(problem, index) for index in (2, 0)]  # blocks may be finished in any order
     folder = ProductFolder(path, wanted)
     folder.begin(problem)
