@@ -24,7 +24,7 @@ from ..isa.timing import ARCHITECTURE, timing
 from ..rtl.config import WARP_ROWS, CoreConfig
 from ..sim.coverage.operands import operation_of
 from .configuration import add_datapath, datapath, library_of
-from .factors import add_matrices, add_transpose, sources
+from .factors import add_matrices, add_transpose, architecture_of, sources
 from .options import Commands, add, flag, integer, switch, words
 from .progress import progress_bar
 from .terminal import print_result
@@ -67,7 +67,7 @@ def add_parser(commands: Commands) -> None:
         help="mma or wgmma instructions without block scales (default: sparse and dense f16 with f32 accumulator)",
     )
     add_datapath(parser, default="hopper")
-    add(parser, "arch", note=" of the golden model (default: the first with the numerics of the datapath)")
+    add(parser, "arch", note=" of the golden model (default: that of files of A and B, or one with the datapath's numerics)")
     note = ", with power tables; repeat it for more files (default: no library, count switched gate equivalents)"
     add(parser, "liberty", nargs=1, note=note)
     add(parser, "dont_use", nargs=1)
@@ -139,7 +139,8 @@ def _execute(options: argparse.Namespace) -> int:
     config = datapath(options)
     _check(options, config)
     texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
-    instructions = [_measurable(text, config, options.top, options.arch) for text in texts]
+    arch = architecture_of(options)
+    instructions = [_measurable(text, config, options.top, arch) for text in texts]
     operands = _operand_names(options)
     from ..synth.energy.electrical import CellLibrary
     from ..synth.energy.gates import GATES

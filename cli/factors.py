@@ -9,7 +9,10 @@ import numpy as np
 from ..errors import OperandError
 from ..gemm.choice import formats_of
 from ..gemm.sources import Source, read_factor
-from .options import add, flag, number, switch
+from ..gemm.tile_file import tile_instruction
+from ..gemm.ways import Way
+from ..isa.architectures import same_numerics
+from .options import add, default_arch, flag, number, switch
 
 __all__ = [
     "EPILOGUE_FILES",
@@ -18,6 +21,7 @@ __all__ = [
     "add_matrices",
     "add_scalings",
     "add_transpose",
+    "architecture_of",
     "epilogue_words",
     "factors",
     "scale_words",
@@ -92,6 +96,26 @@ def factors(options: argparse.Namespace) -> dict[str, Any]:
     if options.transpose_b and isinstance(matrices["b"], np.ndarray):
         matrices["b"] = matrices["b"].T  # a compressed B needs no transposition, since files store it as N x K
     return matrices
+
+
+def architecture_of(options: argparse.Namespace, names: str = "ab", way: Way | None = None) -> str | None:
+    """Return the architecture that ``--arch``, a file of matrices or a method of summation names; None if none does.
+
+    `names` are the matrices whose files can name an architecture. If no architecture is named and sm_90 lacks the
+    instruction of such a file, return the first architecture that has the instruction. Raise an `OperandError` if two
+    named architectures have different numerics.
+    """
+    paths = [path for name in names if (path := getattr(options, name))]
+    tiles = {str(path): tile for path in paths if (tile := tile_instruction(path))}
+    every = {"--arch": options.arch, **{path: arch for path, (_, arch) in tiles.items()}, "--way": way and way.arch}
+    named = [(source, arch) for source, arch in every.items() if arch]
+    for source, arch in named[1:]:
+        if same_numerics(arch) != same_numerics(named[0][1]):
+            raise OperandError(
+                f"{named[0][0]} names {named[0][1]}, but {source} names {arch}: both must name the same architecture"
+            )
+    defaults = (default_arch(subject.instruction) for subject, _ in tiles.values())
+    return named[0][1] if named else next((arch for arch in defaults if arch != "sm_90"), None)
 
 
 def sources(options: argparse.Namespace) -> tuple[Source, Source]:

@@ -28,7 +28,7 @@ from ..gemm.tile_file import tile_instruction
 from ..gemm.ways import CONVERSIONS, CUTS, GROUP_SCALINGS, INTERLEAVES, K_ORDERS, ORDERS, Way
 from ..infra.files import is_stream
 from ..infra.pools import WorkError, cores, local_pool
-from ..isa.architectures import require_target, same_numerics
+from ..isa.architectures import require_target
 from ..isa.numerics import numerics
 from ..show.product import product_report, product_text
 from ..tensors.checkpoints import Checkpoint
@@ -40,6 +40,7 @@ from .factors import (
     add_matrices,
     add_scalings,
     add_transpose,
+    architecture_of,
     epilogue_words,
     scale_words,
     sources,
@@ -126,7 +127,7 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         choices=("ue8m0", "ue4m3"),
         help="format of block scales: ue8m0 (MX recipe) or ue4m3 (NVFP4 recipe), for sm_100 and sm_120",
     )
-    add(group, "arch", note=f" (default {_ARCH})")
+    add(group, "arch", note=f" (default: that of the files of A and B, or {_ARCH})")
     group.add_argument("--accumulate", choices=("f32", "f16", "s32"), help="accumulator type of the instruction")
     group.add_argument(
         "--split-k",
@@ -249,16 +250,15 @@ def _way(options: argparse.Namespace) -> Way:
         refuse(
             options, ("instruction", "accumulate", *_WAY_WORDS), "cannot be combined with --way, which determines it"
         )
-    if way and options.arch:
-        if same_numerics(options.arch) != way.arch:
-            raise OperandError(f"--arch {options.arch} contradicts --way, which is for {way.arch}")
-        require_target(way.parsed, options.arch)
+    arch = architecture_of(options, way=way) or _ARCH
+    if way:
+        require_target(way.parsed, arch)
     fmt = options.format
-    if not (way or fmt or options.instruction or options.random):
-        options.instruction = tile_instruction(options.a)
+    if not (way or fmt or options.instruction or options.random) and (tile := tile_instruction(options.a)):
+        options.instruction = tile[0].name
     if not (way or fmt or options.instruction):
         fmt = (None if options.random else format_of(*_matrices(options))) or "f16"
-    instruction, arch = options.instruction, options.arch or _ARCH
+    instruction = options.instruction
     if options.block_scale_a and options.block_scale_b and not (way or instruction):
         scales = block_scales_of(read_factor(options.block_scale_a), read_factor(options.block_scale_b))
         assert scales

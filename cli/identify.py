@@ -14,7 +14,16 @@ from ..gemm.ways import instruction_named
 from ..infra.files import write_whole
 from ..isa.architectures import same_numerics
 from ..isa.numerics import Numerics
-from .factors import add_format, add_matrices, add_scalings, add_transpose, epilogue_words, factors, scale_words
+from .factors import (
+    add_format,
+    add_matrices,
+    add_scalings,
+    add_transpose,
+    architecture_of,
+    epilogue_words,
+    factors,
+    scale_words,
+)
 from .options import Commands, add, add_numerics, integer, refuse, refuse_others, replaced_numerics, switch
 from .progress import searching
 from .terminal import print_result
@@ -23,6 +32,7 @@ __all__ = ["add_parser"]
 
 #: Default M, N and K of the matrix product whose input matrices ``--probe`` writes.
 _SHAPE = (128, 128, 4096)
+_ARCH = "sm_90"
 
 
 def add_parser(commands: Commands) -> None:
@@ -78,7 +88,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     add_transpose(parser)
     add_format(parser, " (default: the formats of the data types of A and B)")
     parser.add_argument("--result", choices=RESULTS, required=True, help="element type of Y, the given matrix product")
-    add(parser, "arch", default="sm_90", help="architecture that computed Y (default %(default)s)")
+    add(parser, "arch", help=f"architecture that computed Y (default: that of the files of A, B and Y, or {_ARCH})")
     add(parser, "instruction", help="try only this instruction (default: all instructions of the format)")
     switch(parser, "--dense", "try only dense instructions, for a dense A")
     add(parser, "prune")
@@ -106,11 +116,11 @@ def _execute(options: argparse.Namespace) -> int:
         raise OperandError(
             "name the files of A, B and their product with --a, --b and --y, or write inputs with --probe"
         )
-    changed = _numerics(options)
     arguments = _search_arguments(options)
     with searching("sptc identify"):
-        result = identify(**arguments, numerics=changed)
-    chain = None if result.exact or changed or not result.nearest else chain_of(result.nearest)
+        result = identify(**arguments)
+    near = None if result.exact or arguments["numerics"] else result.nearest
+    chain = near and chain_of(near)
     values = result.record() | {"chain": chain and chain.as_dict()}
     return print_result(options, values, result if chain is None else f"{result}\n{chain}", good=result.exact)
 
@@ -121,15 +131,15 @@ def _diagnose(options: argparse.Namespace) -> int:
 
     if not (options.a and options.b and options.y):
         raise OperandError("name the files of A, B and their product with --a, --b and --y")
-    changed = _numerics(options)
     arguments = _search_arguments(options)
     with searching("sptc diagnose"):
-        diagnosis = diagnose(**arguments, numerics=changed)
+        diagnosis = diagnose(**arguments)
     differing = diagnosis.differing if diagnosis.differing.ndim == 2 else np.atleast_2d(diagnosis.differing).T
     picture = DifferenceMap(differing)
     if options.svg:
         write_whole(options.svg, picture.svg(diagnosis.text))
-    chain = None if diagnosis.explained or changed or not diagnosis.nearest else chain_of(diagnosis.nearest)
+    near = None if diagnosis.explained or arguments["numerics"] else diagnosis.nearest
+    chain = near and chain_of(near)
     text = "\n".join(map(str, [diagnosis, *([picture] if differing.any() else []), *([chain] if chain else [])]))
     values = diagnosis.record() | {"chain": chain and chain.as_dict()}
     return print_result(options, values, text, good=diagnosis.explained)
@@ -143,8 +153,10 @@ def _numerics(options: argparse.Namespace) -> Numerics | None:
 
 def _search_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options as keyword arguments of a search; the files that options name are read into arrays."""
+    options.arch = architecture_of(options, "aby") or _ARCH
     words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers", "promote")
     known = {name: getattr(options, name) for name in words}
+    known["numerics"] = _numerics(options)
     return {**factors(options), **known, **epilogue_words(options), **scale_words(options)}
 
 
@@ -155,6 +167,7 @@ def _probe(options: argparse.Namespace) -> int:
     if not options.format:
         raise OperandError("--probe needs --format")
     shape = tuple(options.shape or _SHAPE)
-    drawn = probe(shape, format=options.format, result=options.result, arch=options.arch, seed=options.seed or 0)
+    arch, seed = options.arch or _ARCH, options.seed or 0
+    drawn = probe(shape, format=options.format, result=options.result, arch=arch, seed=seed)
     manifest = write_probe(options.probe, drawn)
     return print_result(options, manifest, drawn)

@@ -18,7 +18,7 @@ from ..verify.register_file import read
 from ..verify.replay import as_number
 from ..verify.stimulus import draw_tiles, drawn_distributions
 from ..verify.trace import as_code, as_decimal
-from .factors import add_matrices, add_transpose
+from .factors import add_matrices, add_transpose, architecture_of
 from .options import Commands, add, add_numerics, default_arch, integer, refuse, replaced_numerics, switch
 from .terminal import counted, print_result
 
@@ -59,7 +59,7 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--row", type=integer(0), default=0, metavar="N", help="row of D (default %(default)s)")
     parser.add_argument("--column", type=integer(0), default=0, metavar="N", help="column of D (default %(default)s)")
-    add(parser, "arch", note=" (default: sm_90, or the first architecture that has the instruction)")
+    add(parser, "arch", note=" (default: that of the files of A and B, sm_90, or the first that has the instruction)")
     product = parser.add_argument_group("product of two matrices")
     add_matrices(product)
     product.add_argument("--c", type=Path, metavar="FILE", help="C, M x N (default: zero)")
@@ -125,9 +125,10 @@ def _trace_product(options: argparse.Namespace) -> int:
     refuse(options, _DRAWN_OPTIONS, "draws a random tile and cannot be combined with --a and --b")
     if not (options.a and options.b):
         raise OperandError("name the files of A and B with --a and --b")
-    subject = resolve(options.source, options.arch)
+    named = architecture_of(options)
+    subject = resolve(options.source, named)
     i = subject.instruction
-    arch = require_target(i, options.arch or default_arch(i), subject.opcode)
+    arch = require_target(i, named or default_arch(i), subject.opcode)
     a = read_factor(options.a, options.a_tensor, "--a-tensor")
     b = read_factor(options.b, options.b_tensor, "--b-tensor")
     c = None if options.c is None else read_factor(options.c)

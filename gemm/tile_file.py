@@ -18,7 +18,9 @@ from ..api.warpgroup import wgmma
 from ..errors import FileError, OperandError, shown
 from ..infra.files import write_whole
 from ..infra.reading import read_arrays
-from ..isa.names import resolve
+from ..isa.architectures import TARGETS
+from ..isa.names import Subject, described, resolve
+from ..isa.text import is_word_of
 from ..operands.tile_arrays import KEYS, family_of, register_keys, renamed
 from ..tensors.compressed import Compressed
 from .matrices import as_array
@@ -191,12 +193,25 @@ def holds_tile(names: Sequence[str]) -> bool:
     return "instruction" in names and any(name in names for name in ("a", "A", "a_descriptor", "tmem"))
 
 
-def tile_instruction(path: Path) -> str | None:
-    """Return the instruction whose operands an ``.npz`` file holds; None if the file holds no operands."""
+def tile_instruction(path: Path) -> tuple[Subject, str | None] | None:
+    """Return the instruction whose operands an ``.npz`` file holds, and the architecture that the file names.
+
+    The architecture is None if the file names none. The result is None if the file holds no operands.
+    """
     if path.suffix != ".npz":
         return None
     with read_arrays(path, _REFUSAL, _REFUSAL) as archive:
-        return str(load(path)["instruction"]) if holds_tile(archive.names) else None
+        if not holds_tile(archive.names):
+            return None
+    tile = load(path)
+    subject, arch, idesc = resolve(tile["instruction"]), tile.get("arch"), tile.get("idesc")
+    if arch is not None and not is_word_of(arch, TARGETS):
+        raise FileError(f"arch in {path} must be a known architecture, not {shown(arch)}")
+    if subject.opcode:
+        if not is_integer(idesc):
+            raise FileError(f"{path} must have the key idesc, the instruction descriptor, as one integer")
+        subject = Subject(described(subject.opcode, int(idesc)), subject.opcode)
+    return subject, arch
 
 
 def tile_matrix(path: Path, name: str) -> NDArray | Compressed:

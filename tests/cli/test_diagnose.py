@@ -31,6 +31,11 @@ def test_the_verdict_and_its_status(rng: Random, cli: CommandLine) -> None:
     assert record["rows"] == [*range(32)]
     assert "outputs in other places: rows 0 to 31" in record["text"]
     cli.refuses("--format", "f16", "--result", "f32", message="name the files of A, B and their product")
+    tile = sptc.pack("mma.sp m16n8k32 f16 f32", a[:16, :32], b[:32, :8]) | {"arch": "sm_80"}
+    sptc.save("tile.npz", **tile, D=sptc.mma(**tile))
+    of_tile = [word for name in "aby" for word in (f"--{name}", "tile.npz")]
+    assert cli.text(*of_tile, "--result", "f32").startswith("correct: all 128 outputs")
+    cli.refuses(*of_tile, "--result", "f32", "--arch", "sm_90", message="--arch names sm_90, but tile.npz names sm_80")
 
 
 @pytest.mark.regression

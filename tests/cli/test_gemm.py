@@ -21,6 +21,7 @@ from sptc.tensors.files import write_tensors
 from sptc.tensors.sparsify import expand
 from sptc.tests.cli.command_line import CommandLine, saved
 from sptc.tests.gemm.sparse_factors import Random, sparse
+from sptc.verify.register_file import read, write
 
 COMMAND = "gemm"
 RANDOM = ["--random", "150", "20", "64"]
@@ -46,7 +47,7 @@ def test_random_matrices(cli: CommandLine) -> None:
 
 
 def test_files_of_matrices_and_of_a_tile(rng: np.random.Generator, cli: CommandLine) -> None:
-    """A saved tile is multiplied by the instruction that the tile's file names, so the product equals D of the tile."""
+    """The file of a saved tile names the instruction and its architecture, so the product equals D of the tile."""
     a, b = rng.standard_normal((20, 40)), rng.standard_normal((12, 40))
     np.savez("both.npz", a=a, b=b)
     words = ["--a", "both.npz", "--a-tensor", "a", "--b", "both.npz", "--b-tensor", "b", "--transpose-b"]
@@ -55,12 +56,17 @@ def test_files_of_matrices_and_of_a_tile(rng: np.random.Generator, cli: CommandL
     assert np.load("d.npy").shape == (7, 12)
     assert np.abs(np.load("d.npy") - (a @ b.T)[:7]).max() < 20
     cli.refuses(*words, message="not 2:4 sparse: ")
-    instruction = "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"
-    a, b = sparse(rng, 16, 32).astype(np.float32), rng.standard_normal((32, 8)).astype(np.float32)
-    tile = sptc.pack(instruction, a, b)
-    sptc.save("tile.npz", **tile)
-    cli.text("--a", "tile.npz", "--b", "tile.npz", "--backend", "golden", "--output", "d.npy", "--jobs", 1)
-    np.testing.assert_array_equal(np.load("d.npy"), sptc.unpack(instruction, d=sptc.mma(**tile)).d)
+    of_tile = ["--a", "tile.npz", "--b", "tile.npz", "--backend", "golden", "--jobs", 1]
+    of_tcgen05 = "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n8k32.f32.f16.f16)"
+    for instruction, m, arch in ((of_tcgen05, 128, None), ("mma.sp m16n8k32 bf16 f32", 16, "sm_80")):
+        tile = sptc.pack(instruction, sparse(rng, m, 32, np.float32), rng.standard_normal((32, 8)).astype(np.float32))
+        sptc.save("tile.npz", **tile, arch=arch)
+        file = read("tile.npz")
+        cli.text(*of_tile, "--output", "d.npy")
+        np.testing.assert_array_equal(np.load("d.npy").view(np.uint32), file.matrix(file.run())[0])
+    write("other.npz", file.assuming("sm_90", None))
+    message = "names sm_80, but other.npz names sm_90: both must name the same architecture"
+    cli.refuses(*of_tile, "--b", "other.npz", message=f"tile.npz {message}")
 
 
 def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
@@ -352,7 +358,7 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--way", "way.json", "--rounding", "RNE"], "--rounding cannot be combined with --way"),
         (["--workspace", "f16"], "--workspace rounds sums of several slices of K: add --split-k"),
         (["--running", "bf16", "--split-k", 1], "--running rounds sums of several slices of K"),
-        (["--way", "way.json", "--arch", "sm_80"], "--arch sm_80 contradicts --way, which is for sm_90"),
+        (["--way", "way.json", "--arch", "sm_80"], "--arch names sm_80, but --way names sm_90: both must name"),
         (["--beta", "2"], "--beta is the factor of C and needs --c"),
         (["--alpha", "inf"], "argument --alpha: the value must be a number, not 'inf'"),
         (["--swapped"], "not 2:4 sparse: "),

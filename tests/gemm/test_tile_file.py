@@ -40,8 +40,7 @@ def compute(tile: dict[str, Any]) -> np.ndarray:
     text = tile["instruction"]
     if text == NVFP4:
         tile = {**tile, "arch": "sm_120"}
-    function = {"mm": sptc.mma, "wg": sptc.wgmma, "tc": sptc.tcgen05_mma}[text[:2]]
-    return function(**tile)
+    return {"mm": sptc.mma, "wg": sptc.wgmma, "tc": sptc.tcgen05_mma}[text[:2]](**tile)
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -142,7 +141,7 @@ def test_a_product_of_the_matrices_of_a_tile(tmp_path: Path, rng: Random) -> Non
     np.testing.assert_array_equal(sptc.gemm(a, b, instruction=F16), y)
     np.testing.assert_array_equal(read_factor(path, "B"), b)
     assert Source(str(path), option="--a-tensor").read().compressed.shape == (16, 32)
-    assert tile_instruction(path) == F16
+    assert tile_instruction(path) == (subject_named(F16), None)
     message = r"holds the operands of an instruction: a name must select a, b, c or y"
     with pytest.raises(FileError, match=message):
         read_factor(path)
@@ -153,6 +152,14 @@ def test_a_product_of_the_matrices_of_a_tile(tmp_path: Path, rng: Random) -> Non
     sptc.save(path, **tile_of(NVFP4, rng))
     with pytest.raises(FileError, match="has block scales, which only commands for one instruction accept"):
         read_factor(path, "a")
+    of_one_cta = {name: value for name, value in tile_of(ONE_CTA, rng).items() if name != "idesc"}
+    for words, message in (
+        ({**tile, "arch": "sm_1"}, "arch in .* must be a known architecture, not 'sm_1'"),
+        (of_one_cta, "must have the key idesc, the instruction descriptor, as one integer"),
+    ):
+        sptc.save(path, **words)
+        with pytest.raises(FileError, match=message):
+            tile_instruction(path)
 
 
 def test_what_cannot_be_saved_or_loaded(tmp_path: Path, rng: Random) -> None:
