@@ -67,7 +67,7 @@ def add_parser(commands: Commands) -> None:
         help="mma or wgmma instructions without block scales (default: sparse and dense f16 with f32 accumulator)",
     )
     add_datapath(parser, default="hopper")
-    add(parser, "arch", note=" of the golden model (default: that of files of A and B, or one with the datapath's numerics)")
+    add(parser, "arch", note=" of the golden model (default: of the files of A and B, or of the datapath)")
     note = ", with power tables; repeat it for more files (default: no library, count switched gate equivalents)"
     add(parser, "liberty", nargs=1, note=note)
     add(parser, "dont_use", nargs=1)

@@ -26,7 +26,7 @@ from ..gemm.sources import read_factor
 from ..gemm.sums import check_result
 from ..gemm.tile_file import tile_instruction
 from ..gemm.ways import CONVERSIONS, CUTS, GROUP_SCALINGS, INTERLEAVES, K_ORDERS, ORDERS, Way
-from ..infra.files import is_stream
+from ..infra.files import is_stream, require_writable
 from ..infra.pools import WorkError, cores, local_pool
 from ..isa.architectures import require_target
 from ..isa.numerics import numerics
@@ -196,8 +196,10 @@ def _execute(options: argparse.Namespace) -> int:
         refuse(options, ("seed",), "needs --random")
     options.seed = options.seed or 0
     streamed = options.output and is_stream(options.output)
-    if options.output and options.output.suffix != ".npy" and not streamed:
-        raise FileError(f"{options.output} must end in .npy")
+    if options.output:
+        if options.output.suffix != ".npy" and not streamed:
+            raise FileError(f"{options.output} must end in .npy")
+        require_writable(options.output)
     if options.beta is not None and not options.c:
         raise OperandError("--beta is the factor of C and needs --c")
     names = ("a", "b", *EPILOGUE_FILES, *SCALE_FILES)

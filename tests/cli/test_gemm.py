@@ -347,6 +347,7 @@ def test_bad_input(cli: CommandLine) -> None:
         ([], "give the files of A and B with --a and --b"),
         (["--a", "x.npy"], "give the files of A and B with --a and --b"),
         ([*RANDOM, "--output", "d.npz"], "d.npz must end in .npy"),
+        ([*RANDOM, "--output", "none/d.npy"], "none/d.npy cannot be written (No such file or directory)"),
         ([*RANDOM, "--instruction", "mma.sp.x"], "'.x' in 'mma.sp.x.sync.aligned.row.col' is no part of mma; "),
         (["--random", 1 << 62, 1, 1], "argument --random: the value must be an integer of at most 16777216"),
         (["--random", 8, 8, 64, *scales], "sm_90 has no sparse instruction for f16 with block scales"),
