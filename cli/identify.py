@@ -73,8 +73,9 @@ def add_parser(commands: Commands) -> None:
         "an error of the kernel: outputs at wrong positions, operands read from wrong positions or as another type, "
         "wrong metadata or scales, slices of K that are missing or added twice, accumulators that are not cleared or "
         "not kept, and wrong rounding of results. Print the verdict and a map of the outputs that differ. An error "
-        "explains a product only if it gives every bit. Exit status 0: the product is correct, or an error explains "
-        "it. 1: no error does.",
+        "explains a product only if it gives every bit. In JSON, `differing` is the number of outputs that differ, "
+        "whereas the attribute `differing` of the result of `sptc.diagnose` in Python is their map. Exit status 0: the "
+        "product is correct, or an error explains it. 1: no error does.",
     )
     _add_search_options(parser)
     add(parser, "svg", help="draw the map of the outputs that differ (needs pip install 'sptc[area]')")

@@ -88,7 +88,7 @@ class Diagnosis:
     nearest: Miss | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return the diagnosis as JSON values, with number, rows and columns of the outputs that differ."""
+        """Return the diagnosis as JSON values. The value of ``differing`` is the number of outputs that differ."""
         rows, columns = (np.flatnonzero(self.differing.any(axis)) for axis in (1, 0)) if self.differing.ndim == 2 else (
             np.flatnonzero(self.differing), np.arange(1))  # fmt: skip
         return {
