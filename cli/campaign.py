@@ -16,6 +16,7 @@ from typing import Any
 from .. import __version__
 from ..api.backends import MODELS, TOP_LEVEL
 from ..errors import Error, FileError
+from ..infra.counts import counted
 from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
 from ..isa.architectures import require_target, same_numerics
 from ..isa.names import resolve
@@ -28,7 +29,7 @@ from ..verify.shrink import reproduce
 from .options import Commands, add, integer, positive, switch
 from .progress import bar
 from .reports import Check, report
-from .terminal import counted, listed, print_result
+from .terminal import listed, print_result
 
 __all__ = ["add_limits", "add_parser", "common", "conduct"]
 

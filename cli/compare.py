@@ -9,10 +9,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..errors import FileError
+from ..infra.counts import counted
 from ..tensors.checkpoints import contents, difference
 from ..tensors.element_types import is_extension
 from .options import Commands, add
-from .terminal import counted, print_result
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 

@@ -6,10 +6,11 @@ from functools import reduce
 from pathlib import Path
 
 from ..errors import FileError
+from ..infra.counts import counted
 from ..sim.coverage.code import CodeCoverage
 from ..sim.coverage.groups import Coverage
 from .options import Commands, add, integer
-from .terminal import counted, print_result
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 

@@ -17,6 +17,7 @@ from ..api.warp import mma
 from ..errors import BackendError
 from ..infra.cache import cache_folder
 from ..infra.compiler import cxx_compiler
+from ..infra.counts import counted
 from ..infra.files import mode_of
 from ..infra.installation import install_line, requirements
 from .options import Commands, add
@@ -150,7 +151,7 @@ def _text(report: Mapping[str, Any]) -> str:
     for name, tool in report["tools"].items():
         location = f"{tool['version']} ({tool['path']})" if tool["path"] else "not on the PATH"
         lines.append(f"{name:<9} {location}; {tool['note']}")
-    size = f"{cache['files']} files, {cache['bytes'] / 1e6:.1f} MB"
+    size = f"{counted(cache['files'], 'file')}, {cache['bytes'] / 1e6:.1f} MB"
     access = "" if cache["writable"] else "; this folder cannot be written: name another folder in SPTC_CACHE"
     return "\n".join([*lines, f"cache     {cache['folder']}: {size}{access}"])
 

@@ -26,6 +26,7 @@ from ..gemm.sources import read_factor
 from ..gemm.sums import check_result
 from ..gemm.tile_file import tile_instruction
 from ..gemm.ways import CONVERSIONS, CUTS, GROUP_SCALINGS, INTERLEAVES, K_ORDERS, ORDERS, Way
+from ..infra.counts import counted
 from ..infra.files import is_stream, require_writable
 from ..infra.pools import WorkError, cores, local_pool
 from ..isa.architectures import require_target
@@ -47,7 +48,7 @@ from .factors import (
 )
 from .options import NUMERICS, Commands, add, add_numerics, changed_numerics, integer, refuse, split, switch
 from .progress import bar, progress_bar
-from .terminal import counted, print_result
+from .terminal import print_result
 
 __all__ = ["add_parser"]
 

@@ -14,6 +14,7 @@ from ..gpu.cycles import arrangements, beside_each_other, chosen, measure, table
 from ..gpu.device import Device, device
 from ..gpu.energy import Meter, works
 from ..gpu.energy import table as energy_table
+from ..infra.counts import counted
 from ..infra.files import create_folder, require_writable, write_whole
 from ..infra.pools import local_pool
 from ..isa.instructions import Instruction, every_instruction, require_architecture
@@ -163,7 +164,7 @@ def _record(options: argparse.Namespace) -> int:
         file = draw(replace(shard, distribution=distribution, any_nibble=False))
         file = file.with_fields(d=file.run("cuda"), recorded=recorded)
         write(options.folder / f"{str(instruction).replace('::', '-')}{'.least' * options.least}.npz", file)
-    print(f"{len(chosen)} register files in {options.folder}, recorded on {recorded}")
+    print(f"{counted(len(chosen), 'register file')} in {options.folder}, recorded on {recorded}")
     return 0
 
 
@@ -175,7 +176,8 @@ def _cycles(options: argparse.Namespace) -> int:
     work = [*alone, *beside_each_other(instructions)]
     results = [one for loops in bar("loop", work) for one in measure(*loops)]
     write_whole(options.output, table(_origin(gpu), results).encode())
-    print(f"{len(results)} measurements of {len(instructions)} instructions in {options.output}")
+    measurements = counted(len(results), "measurement")
+    print(f"{measurements} of {counted(len(instructions), 'instruction')} in {options.output}")
     return 0
 
 

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from ..infra.counts import counted
 from ..infra.files import require_writable, write_whole
 from ..isa.architectures import TARGETS
 from ..isa.numerics import OPEN_RULES
@@ -10,7 +11,7 @@ from ..verify.conformance import Pack
 from ..verify.recorder import Row, RowJudgement, judge_record, read_record, rows_of, rules_decided, script
 from .options import Commands, add
 from .progress import in_parallel
-from .terminal import counted, print_result
+from .terminal import print_result
 
 __all__ = ["add_actions"]
 

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from ..infra.counts import counted
 from ..infra.files import require_writable, write_whole
 from ..verify.report_files import read_findings
 from ..verify.report_page import report_page
@@ -30,5 +31,6 @@ def _execute(options: argparse.Namespace) -> int:
     require_writable(options.output)
     findings = read_findings(options.folder)
     write_whole(options.output, report_page(findings))
-    print(f"{options.output}: results of {len(findings.read)} files; {len(findings.passed_over)} files skipped")
+    read, skipped = (counted(len(paths), "file") for paths in (findings.read, findings.passed_over))
+    print(f"{options.output}: results of {read}; {skipped} skipped")
     return 0

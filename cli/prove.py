@@ -10,6 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..errors import Error
+from ..infra.counts import counted
 from ..infra.files import create_folder
 from ..infra.pools import cores, local_pool
 from ..rtl.config import PRESETS
@@ -17,7 +18,7 @@ from .configuration import add_datapath, datapaths
 from .options import Commands, add, positive, refuse_others, switch
 from .progress import bar
 from .reports import Check, report
-from .terminal import counted, listed, print_result
+from .terminal import listed, print_result
 
 __all__ = ["add_parser"]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..api.backends import BACKENDS, MODELS
 from ..api.operands import METADATA_POLICIES
 from ..errors import Error, FileError
+from ..infra.counts import counted
 from ..isa.architectures import same_numerics
 from ..show.outcomes import by_instruction, first_mismatch, mismatch_text, outcomes_as_dict, outcomes_table
 from ..verify.dot_products import shipped_dot_products
@@ -17,7 +18,7 @@ from ..verify.replay import Outcome, replay
 from .options import Commands, add, integer, refuse
 from .progress import bar
 from .reports import Check, report
-from .terminal import counted, listed, print_result
+from .terminal import listed, print_result
 
 __all__ = ["add_parser"]
 

@@ -11,19 +11,13 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any, TextIO
 
-__all__ = ["FittedOutput", "SeparateReport", "counted", "listed", "print_result", "print_verdict"]
+__all__ = ["FittedOutput", "SeparateReport", "listed", "print_result", "print_verdict"]
 
 _GREEN, _RED, _PLAIN = "\033[32m", "\033[31m", "\033[0m"
 #: Number of spaces before the lines on which a row of a table continues.
 _INDENT = 4
 #: Maximum number of names that a sentence lists.
 _MOST_NAMES = 3
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number and a noun, e.g. ``"1,200 outputs"`` or ``"1 output"``."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import OperandError
 from ..gemm.sources import read_factor
+from ..infra.counts import counted
 from ..infra.diagram import Theme
 from ..infra.files import write_whole
 from ..isa.architectures import require_target
@@ -20,7 +21,7 @@ from ..verify.stimulus import draw_tiles, drawn_distributions
 from ..verify.trace import as_code, as_decimal
 from .factors import add_matrices, add_transpose, architecture_of
 from .options import Commands, add, add_numerics, default_arch, integer, refuse, replaced_numerics, switch
-from .terminal import counted, print_result
+from .terminal import print_result
 
 if TYPE_CHECKING:
     from ..verify.trace_output import TracedOutput

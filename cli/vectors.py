@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError, OperandError
+from ..infra.counts import counted
 from ..isa.architectures import require_target
 from ..isa.names import resolve
 from ..rtl.config import PRESET_OF_ARCHITECTURE
@@ -158,7 +159,7 @@ def _summary(manifest: dict[str, Any], folder: Path) -> str:
     size = sum(file["bytes"] for file in manifest["files"].values())
     tables = ", ".join(f"{table['name']} {table['count']} x {table['bits']} bits" for table in manifest["tables"])
     return (
-        f"{folder}: {manifest['tiles']} tiles of {manifest['instruction']} on {manifest['arch']}, level "
-        f"{manifest['level']}: {tables}; {len(manifest['files'])} files of {size} bytes and {MANIFEST}; "
+        f"{folder}: {counted(manifest['tiles'], 'tile')} of {manifest['instruction']} on {manifest['arch']}, level "
+        f"{manifest['level']}: {tables}; {counted(len(manifest['files']), 'file')} of {size} bytes and {MANIFEST}; "
         f"{manifest['numerics']}"
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..infra.counts import counted
 from ..isa.formats import FORMATS
 from ..tensors.encode import decode_codes
 from .epilogue import Epilogue
@@ -175,7 +176,8 @@ class Identification:
         if self.exact:
             lines = [f"exact: all {self.compared} outputs", f"  {self.way}", *self.notes]
             if near:
-                lines.append(f"next best way of summation, which differs in {near.differing} outputs:\n  {near.way}")
+                count = counted(near.differing, "output")
+                lines.append(f"next best way of summation, which differs in {count}:\n  {near.way}")
             if near and self.weak_evidence:
                 lines.append(
                     f"weak evidence: only {near.differing} of {self.compared} outputs distinguish this way from the "
@@ -208,9 +210,8 @@ class Identification:
             lines.append(f"diagnosis: {self.diagnosis}")
         if near:
             where = f"row {near.row}, column {near.column}: y holds 0x{near.wanted:x}, this way computes 0x{near.got:x}"
-            lines.append(
-                f"nearest way of summation, {near.differing} outputs differ, the first in {where}\n  {near.way}"
-            )
+            count = "1 output differs" if near.differing == 1 else f"{near.differing} outputs differ"
+            lines.append(f"nearest way of summation, {count}, the first in {where}\n  {near.way}")
         return "\n".join(lines)
 
 

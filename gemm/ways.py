@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from ..api.operands import check_choice
 from ..errors import InstructionError, OperandError, shown
+from ..infra.counts import counted
 from ..isa.architectures import same_numerics
 from ..isa.instructions import Instruction, require_architecture
 from ..isa.names import resolve
@@ -254,7 +255,7 @@ class Way:
         elif self.stream_k is None:
             parts.append("one chain along K" if not self.promote else "K in one slice")
         if self.promote:
-            parts.append(f"partial sums promoted to f32 every {self.promote} instructions")
+            parts.append(f"partial sums promoted to f32 every {counted(self.promote, 'instruction')}")
         if self.k_order == "descending":
             parts.append("K descending")
         if self.interleave:
@@ -269,7 +270,9 @@ class Way:
         for conversion in CONVERSIONS[1:]:
             if names := [name for name, other in of_name.items() if other == conversion]:
                 parts.append(f"{' and '.join(names)} rounded by {conversion}.tf32")
-        return f"{'; '.join(parts)}; result {self.result} ({self.rounding})"
+        # Without an epilogue, s32 sums are not rounded, so the default rounding is not printed.
+        is_exact = (self.result, self.rounding) == ("s32", "RNE")
+        return f"{'; '.join(parts)}; result {self.result}{'' if is_exact else f' ({self.rounding})'}"
 
 
 _ADDED = {

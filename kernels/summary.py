@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..infra.counts import counted
 from .descriptors import constant_descriptors
 from .machine import WARPGROUP, Launch, Machine
 from .memory import GlobalMemory, parameter_space
@@ -48,7 +49,7 @@ class KernelSummary:
         text = [
             f"{self.name}: {self.instructions} instructions, {self.registers} registers, "
             f"{self.shared} bytes of shared variables{demanded} ({self.target})",
-            f"  {len(self.parameters)} parameters: {', '.join(types)}",
+            f"  {counted(len(self.parameters), 'parameter')}: {', '.join(types)}",
         ]
         for topic, opcodes in self.opcodes.items():
             text.append(f"  {topic}")

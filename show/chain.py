@@ -78,7 +78,9 @@ class OutputChain:
             rows.append((str(link.slice), str(link.instruction), c, _number(link.products), d))
         widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
         total = len(self.links)
-        if shown[-1] is self.links[-1]:
+        if total == 1:
+            part = "the only instruction of this output"
+        elif shown[-1] is self.links[-1]:
             part = f"the last {len(shown)} of the {total} instructions of this output"
         else:
             part = f"{len(shown)} of the {total} instructions, up to the one that gives the value in y"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..infra.counts import counted
 from ..isa.fragments import accumulator_fragment
 from ..verify.conformance import Judgement, Pack
 from ..verify.register_file import RegisterFile
@@ -27,8 +28,8 @@ def packs_text(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for row in rows:
         lines.append(
-            f"{row['file']}: {row['instruction']} on {row['arch']}, {row['cases']} cases of "
-            f"{row['candidates']} candidates, distinguishes {len(row['told_apart'])} neighbours"
+            f"{row['file']}: {row['instruction']} on {row['arch']}, {counted(row['cases'], 'case')} of "
+            f"{counted(row['candidates'], 'candidate')}, distinguishes {counted(len(row['told_apart']), 'neighbour')}"
         )
         if len(rows) == 1:
             lines += [f"  {name}: cannot give other results, since {reason}" for name, reason in row["same"].items()]
@@ -37,8 +38,8 @@ def packs_text(rows: Sequence[Mapping[str, Any]]) -> str:
     total = packs_total(rows)
     pairs = total["told_apart"] + total["missed"]
     lines.append(
-        f"total: {total['packs']} packs, {total['cases']} cases; {total['told_apart']} of {pairs} pairs of instruction "
-        f"and neighbour distinguished; {total['same']} pairs cannot differ"
+        f"total: {counted(total['packs'], 'pack')}, {counted(total['cases'], 'case')}; {total['told_apart']} of "
+        f"{pairs} pairs of instruction and neighbour distinguished; {total['same']} pairs cannot differ"
     )
     return "\n".join(lines)
 

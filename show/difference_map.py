@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..infra.counts import counted
 from ..infra.figures import drawn, sheet
 
 __all__ = ["DifferenceMap"]
@@ -50,7 +51,7 @@ class DifferenceMap:
         levels, (height, width) = self._cells(_TEXT)
         margin = len(str(self.differing.shape[0]))
         legend = ", ".join(f"{letter} {meaning}" for letter, meaning in zip(_LETTERS, _MEANINGS, strict=True))
-        lines = [f"each letter is {height} rows x {width} columns: {legend}"]
+        lines = [f"each letter is {counted(height, 'row')} x {counted(width, 'column')}: {legend}"]
         labels = "".join(f"{column * width:<{_LABELLED}}" for column in range(0, levels.shape[1], _LABELLED))
         lines.append(f"{'':{margin}}  {labels}".rstrip())
         for row, of_row in enumerate(levels):
@@ -78,7 +79,8 @@ class DifferenceMap:
             for column in range(0, across, _LABELLED):
                 axes.text(_LEFT + column * _CELL, _TOP - 0.09, f"column {column * width}", fontsize=6.5, va="center")
             bottom = _TOP + down * _CELL + 0.2
-            axes.text(_LEFT, bottom + 0.22, f"a cell is {height} rows x {width} columns", fontsize=6.5, va="center")
+            cell = f"a cell is {counted(height, 'row')} x {counted(width, 'column')}"
+            axes.text(_LEFT, bottom + 0.22, cell, fontsize=6.5, va="center")
             for level, meaning in enumerate(_MEANINGS):
                 x = _LEFT + 1.45 * level
                 axes.add_patch(patches.Rectangle((x, bottom - 0.06), 0.12, 0.12, facecolor=_COLOURS[level],

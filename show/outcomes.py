@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from ..infra.counts import counted
 from ..isa.architectures import same_numerics
 from ..isa.evidence import weakest
 from ..isa.instructions import Instruction
@@ -111,7 +112,7 @@ def outcomes_table(outcomes: Sequence[Outcome], files: int) -> str:
     flags = f", {total['flags']} metadata flags" if total["flags"] else ""
     lines.append(
         f"{'total':{width}}  {'':7}  {total['tiles']:>8} {total['outputs']:>9} {total['mismatches']:>10}  "
-        f"{len(rows)} instructions, {files} files{flags}"
+        f"{counted(len(rows), 'instruction')}, {counted(files, 'file')}{flags}"
     )
     return "\n".join(lines)
 

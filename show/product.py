@@ -8,6 +8,7 @@ from typing import Any
 
 from ..gemm.product import Block, Problem, instruction_count
 from ..gemm.ways import Way
+from ..infra.counts import counted
 from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
@@ -65,11 +66,11 @@ def product_text(report: Mapping[str, Any], way: Way) -> str:
     if report["scale"] != 1:
         lines.append(f"the matrices were divided by scales: multiply the sums by {report['scale']:.9g}")
     kept = f"{report['kept_products']} of {report['dense_products']} products kept"
-    lines.append(f"{kept}, {report['instructions']} instructions")
+    lines.append(f"{kept}, {counted(report['instructions'], 'instruction')}")
     if report["cycles"]:
         used = f"multipliers {100 * report['utilisation']:.1f} % used"
         preset = PRESET_OF_ARCHITECTURE[way.arch]
-        lines.append(f"{report['cycles']} cycles of one array of the datapath {preset}, {used}")
+        lines.append(f"{counted(report['cycles'], 'cycle')} of one array of the datapath {preset}, {used}")
     lines.append(f"{'error against float64':38} {'largest':>10} {'mean':>10} {'mean of product':>16}")
     meanings = {
         "arithmetic": f"product of rounded{' and pruned' if way.parsed.sparse else ''} A, B",

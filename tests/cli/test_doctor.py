@@ -44,7 +44,7 @@ def test_what_is_missing_and_how_to_install_it(
     monkeypatch.setitem(doctor._TOOLS, "printf", (r"\377", "a byte that is not UTF-8"))
     text = cli.text()
     assert f"missing: absent-package>=1, numpy<2; {install_line('area')}" in text
-    assert text.endswith("/cache: 1 files, 2.0 MB\n")
+    assert text.endswith("/cache: 1 file, 2.0 MB\n")
     Path("file").touch()
     for folder in ("file", "file/cache", "n" * 300):
         monkeypatch.setenv("SPTC_CACHE", folder)

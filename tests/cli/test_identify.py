@@ -49,7 +49,7 @@ def test_searches_with_a_match_and_without(product: dict[str, np.ndarray], cli: 
     saved(y=y)
     text = cli.text(*named, status=1)
     assert "ways of summation that were tried gives all 512 outputs" in text
-    assert f"nearest way of summation, 1 outputs differ, the first in row 3, column 4: y holds 0x{y[3, 4]:x}, " in text
+    assert f"nearest way of summation, 1 output differs, the first in row 3, column 4: y holds 0x{y[3, 4]:x}, " in text
     said = cli.json(*named, status=1)
     assert (said["exact"], said["way"], said["nearest"]["row"], said["nearest"]["column"]) == (False, None, 3, 4)
 

@@ -296,5 +296,6 @@ def test_options(file: TensorMemoryFile, cli: CommandLine) -> None:
     write(Path("file.npz"), replace(file, d=replace(file, metadata="silicon").run()))
     words = ["file.npz", "--backend", "golden"]
     cli.refuses(*words, message="nibble 0b0000 breaks the tcgen05 rule")
-    assert "modelled" in cli.text(*words, "--metadata", "silicon", "--verbose")
+    assert "modelled" in (text := cli.text(*words, "--metadata", "silicon", "--verbose"))
+    assert text.endswith("  1 instruction, 1 file\n")
     cli.refuses(*words, "--metadata", "silicon", "--arch", "sm_120", message="sm_120 does not have tcgen05.mma.sp")

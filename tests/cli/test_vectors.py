@@ -101,7 +101,9 @@ def faulty(folder: Path, faults: int, seed: int) -> Netlist:
 
 
 def test_register_files_and_folders(cli: CommandLine, seed: int) -> None:
-    assert "5 tiles of mma.sp" in cli.text(F32, "--tiles", 5, "--seed", seed, "-o", ".")
+    text = cli.text(F32, "--tiles", 5, "--seed", seed, "-o", ".")
+    assert "5 tiles of mma.sp" in text
+    assert "; 1 file of " in text
     file = read(Path("vectors.npz"))
     assert (file.cases, file.arch) == (5, "sm_90")
     assert CommandLine(cli.capsys, "run").json("--backend", "golden", "vectors.npz")["total"]["mismatches"] == 0

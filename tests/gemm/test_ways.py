@@ -195,6 +195,7 @@ def test_a_way_in_words() -> None:
     )
     for one in (Way(instruction=FP8), Way(instruction=FP8, workspace="f16", running="f16")):
         assert str(one) == f"{FP8} on sm_90; one chain along K; result f32 (RNE)"
+    assert str(Way(instruction=FP8, result="s32")).endswith("; one chain along K; result s32")
     unequal = str(Way(instruction=FP8, split_k=(1, 3), tile=2))
     assert "slices of 1, 3 K tiles, tiles of 2 instructions, added in order" in unequal
 
