@@ -35,7 +35,12 @@ def test_the_verdict_and_its_status(rng: Random, cli: CommandLine) -> None:
     sptc.save("tile.npz", **tile, D=sptc.mma(**tile))
     of_tile = [word for name in "aby" for word in (f"--{name}", "tile.npz")]
     assert cli.text(*of_tile, "--result", "f32").startswith("correct: all 128 outputs")
+    saved(y=np.ones((16, 8), np.float32))
+    text = cli.text(*of_tile, "--y", "y.npy", "--result", "f32", "--instruction", tile["instruction"], status=1)
+    assert "nearest way of summation: the only instruction of this output:\n" in text
     cli.refuses(*of_tile, "--result", "f32", "--arch", "sm_90", message="--arch names sm_90, but tile.npz names sm_80")
+    of_tile = [tile["instruction"], *of_tile[:4], "--arch", "sm_90"]
+    CommandLine(cli.capsys, "trace").refuses(*of_tile, message="--arch names sm_90, but tile.npz names sm_80")
 
 
 @pytest.mark.regression

@@ -94,8 +94,7 @@ def test_every_output_tile_is_summed_by_its_own_cut(rng: Random, raster: str, wo
             np.testing.assert_array_equal(begun[rows, columns], alone)
     whole = sptc.gemm(a, b, way=replace(way, swapped=False, result="f16"))
     np.testing.assert_array_equal(sptc.gemm(b.T, a.T, way=replace(way, swapped=True, result="f16")).T, whole)
-    batch = sptc.gemm(np.stack([a, a]), b, way=way, backend="native")
-    np.testing.assert_array_equal(batch, np.stack([found, found]))
+    np.testing.assert_array_equal(sptc.gemm(np.stack([a, a]), b, way=way, backend="native"), np.stack([found, found]))
 
 
 def test_parts_of_a_product_keep_their_place(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
