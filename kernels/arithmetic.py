@@ -58,7 +58,7 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
     if name in ("mul", "mad"):
         return _product(machine, ins, type_)
     if name in ("mul24", "mad24"):
-        return _short_product(machine, ins, type_)
+        return _product_of_24_bits(machine, ins, type_)
     if name == "bfind":
         if type_ not in _WORDS:
             raise not_modelled(ins)
@@ -119,7 +119,7 @@ def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
     return operation(machine, ins, product, [type_, type_], result)
 
 
-def _short_product(machine: Machine, ins: Instruction, type_: str) -> Step:
+def _product_of_24_bits(machine: Machine, ins: Instruction, type_: str) -> Step:
     """Execute ``mul24`` and ``mad24``, which multiply the low 24 bits of their operands to a product of 48 bits."""
     if type_ not in ("u32", "s32") or ins.words[1:-1] not in (["lo"], ["hi"]):
         raise not_modelled(ins)

@@ -16,11 +16,10 @@ from .access import space_of
 from .barriers import barriers
 from .codes import Rounding, encoded
 from .copies import ThreadGroups, copy_step, group_step
-from .integers import COMBINATIONS
 from .machine import WARP, Machine, Mask, Step, not_modelled
 from .memory import GLOBAL_BASE, SHARED_WINDOW, GlobalMemory
 from .program import Address, Immediate, Instruction, Operand, Vector, at_line
-from .reductions import is_reduction, memory_type, reduction
+from .reductions import REDUCTIONS, is_reduction, memory_type, reduction
 from .tensor_maps import FIELDS, MAP_BYTES, MapRecord
 from .values import numpy_type
 
@@ -29,8 +28,8 @@ __all__ = ["Box", "any_copy_step", "map_step"]
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
 _WORD = 4
-#: Names of the reductions in opcodes.
-_OPERATIONS = (*COMBINATIONS, "inc", "dec")
+#: Names of the reductions of bulk copies in opcodes.
+_OPERATIONS = tuple(name for name in REDUCTIONS if name not in ("exch", "cas"))
 #: Parts that the opcode of a bulk copy may have between its dots. The only modelled mode of tensor copies is ``.tile``.
 _KNOWN = {
     *("cp", "reduce", "async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "tile", "bulk_group", "noftz"),
@@ -51,7 +50,7 @@ class Box:
     places: NDArray[np.int64]  #: offset of each unit in the tile in shared memory, before the swizzle
     swizzle: str = "none"  #: swizzle mode of the bytes in shared memory
     fill: int = 0  #: 16-bit word that fills the parts of the box outside the tensor
-    is_rounded: bool = False  #: whether loads round f32 words to tf32
+    rounds: bool = False  #: whether loads round f32 words to tf32
     flushes: bool = False  #: whether additions flush subnormal f32 operands and results to zero
 
     @classmethod
@@ -60,23 +59,30 @@ class Box:
         offsets, inside, places = tile.units(corner)
         fill = 0x7FF7 if tile.fill == "nan" else 0  # as measured: NaN that an H200 writes outside the tensor
         offsets = offsets + (tile.address - GLOBAL_BASE)
-        is_rounded, element = tile.element.startswith("tf32"), tile.element.removeprefix("t").removesuffix(".ftz")
+        rounds, element = tile.element.startswith("tf32"), tile.element.removeprefix("t").removesuffix(".ftz")
         flushes = tile.element.endswith(".ftz")
-        return cls(tile.box_bytes, element, offsets, inside, places, tile.swizzle, fill, is_rounded, flushes)
+        return cls(tile.box_bytes, element, offsets, inside, places, tile.swizzle, fill, rounds, flushes)
 
     @property
     def extent(self) -> int:
-        """Number of bytes of shared memory from the first to the last byte of the tile."""
+        """Number of bytes of shared memory from the first to the last byte of the tile, before the swizzle."""
         return int(self.places.max(initial=-UNIT_BYTES)) + UNIT_BYTES
 
+    def units(self, machine: Machine, start: int) -> NDArray[np.int64]:
+        """Return the index of each unit of 16 bytes of a tile in the shared memory of all CTAs, swizzled.
+
+        The tile begins at the offset `start` in the shared memory of all CTAs.
+        """
+        cta, offset = divmod(start, machine.shared_bytes)
+        units: NDArray[np.int64] = SWIZZLES[self.swizzle].apply(offset + self.places)
+        return (units + cta * machine.shared_bytes) // UNIT_BYTES
+
     def has_reduction(self, operation: str) -> bool:
-        """Return whether elements can be reduced by `operation`. Integers also count as bits, ``u32`` as ``b32``.
+        """Return whether elements can be reduced by `operation`. Integers except ``s64`` also count as bits.
 
         As measured on an H200, elements of ``s64`` have only minimum and maximum.
         """
-        if self.element == "s64":
-            return operation in ("min", "max")
-        bits = f"b{self.element[1:]}" if self.element[0] in "us" else self.element
+        bits = f"b{self.element[1:]}" if self.element in ("u32", "s32", "u64") else self.element
         return is_reduction(operation, self.element) or is_reduction(operation, bits)
 
     def words(self) -> NDArray[np.int64]:
@@ -91,7 +97,7 @@ class Box:
         units, places = memory.views[UNIT_BYTES], self.offsets // UNIT_BYTES
         is_whole = bool((self.inside == UNIT_BYTES).all())
         data = units.take(places if is_whole else np.where(self.inside > 0, places, 0)).view(np.uint8)
-        if self.is_rounded:
+        if self.rounds:
             words = data.view(np.float32).astype(np.float64)
             data = encoded(words, "tf32", Rounding("rn")).view(np.uint8)
         if is_whole:
@@ -146,9 +152,13 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
         if len(operand.more) != 1 or not isinstance(operand.more[0], Vector):
             raise not_modelled(ins, "the coordinates of a tile must be one vector")
         coordinates = [machine.reader(item, "s32") for item in operand.more[0].items]
+        if f"{len(coordinates)}d" not in ins.words:
+            raise not_modelled(ins, f"the opcode does not have {len(coordinates)} coordinates")
 
         def tile(thread: int) -> Box:
             record = tensor_map(machine, ins, machine.value(read, thread) + offset, thread)
+            if len(coordinates) != (axes := len(record.shape)):
+                raise machine.fault(ins, f"the tensor map has {axes} axes, not {len(coordinates)}", thread)
             corner = [machine.value(coordinate, thread) for coordinate in coordinates]
             # An H200 stops at these coordinates with the error "illegal instruction".
             if corner[0] * record.element_bytes % UNIT_BYTES:
@@ -156,8 +166,10 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
             if writes and min(corner) < 0:
                 raise machine.fault(ins, f"a store to a tensor has the negative coordinate {min(corner)}", thread)
             box = Box.from_map(record, corner)
-            inside, ends = box.offsets[box.inside > 0], (box.offsets + box.inside)[box.inside > 0]
-            if inside.size and not machine.memory.contains(int(inside.min()), int(ends.max())):
+            used, octets = box.inside > 0, UNIT_BYTES if writes else box.inside  # stores write whole units
+            if used.any() and not machine.memory.contains(
+                int(box.offsets[used].min()), int((box.offsets + octets)[used].max())
+            ):
                 raise machine.fault(ins, "the tensor of the tensor map is not inside one array", thread)
             return box
 
@@ -205,8 +217,9 @@ def _load(machine: Machine, ins: Instruction) -> Step:
             slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
             if machine.checker:
                 for start in places:
-                    machine.checker.overwrite(ins, np.array([thread]), np.array([start]), box.extent)
-                    machine.checker.begins(ins, np.array([start]), box.extent, "write")
+                    written = box.units(machine, start) * UNIT_BYTES
+                    machine.checker.overwrite(ins, np.array([thread]), written, UNIT_BYTES)
+                    machine.checker.begins(ins, written, UNIT_BYTES, "write")
             machine.queue.append(partial(_fill, machine, ins, box, places, slots))
 
     return step
@@ -221,14 +234,16 @@ def _fill(machine: Machine, ins: Instruction, box: Box, places: list[int], slots
     origins = box.words() if compared else None
     for place, slot in zip(places, slots, strict=True):
         machine.work.octets[ins.line] += box.octets
-        machine.views["shared"][16][_rows(machine, place, box)] = data
+        units = box.units(machine, place)
+        machine.views["shared"][UNIT_BYTES][units] = data
         if machine.checker:
-            machine.checker.ends(np.array([place]), box.extent, "write")
-            machine.checker.wrote_in_bulk(ins, place, box.extent, slot, origins)
+            machine.checker.ends(units * UNIT_BYTES, UNIT_BYTES, "write")
+            machine.checker.wrote_in_bulk(ins, units * UNIT_BYTES, slot, origins)
         barriers(machine).complete(slot, box.octets, ins)
 
 
 def _check_tile(machine: Machine, ins: Instruction, place: int, box: Box, thread: int) -> None:
+    """Raise an error if a tile in shared memory is misaligned, or is not inside the shared memory of a CTA."""
     start = place - int(machine.shared_start[thread])
     alignment = _TILE_ALIGNMENT if "tensor" in ins.words else 16
     for what, number, unit in (("address in shared memory", start, alignment), ("size", box.octets, 16)):
@@ -238,13 +253,6 @@ def _check_tile(machine: Machine, ins: Instruction, place: int, box: Box, thread
         start = place % machine.shared_bytes
     if not 0 <= start <= machine.shared_bytes - box.extent:
         raise machine.fault(ins, f"a tile of {box.extent} bytes is not inside shared memory", thread)
-
-
-def _rows(machine: Machine, place: int, box: Box) -> NDArray[np.int64]:
-    """Return, for each 16-byte word of a box, the index of the 16-byte word of shared memory that stores it."""
-    cta, start = divmod(place, machine.shared_bytes)
-    rows: NDArray[np.int64] = SWIZZLES[box.swizzle].apply(start + box.places)
-    return (rows + cta * machine.shared_bytes) >> 4
 
 
 def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
@@ -266,19 +274,21 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
         for thread in machine.active(mask).tolist():
             box, place = tasks[thread] = box_of(thread), int(at[thread])
             if operation and not box.has_reduction(operation):
-                raise machine.fault(ins, f"PTX has no reduction '.{operation}' of {box.element}", thread)
+                raise machine.fault(ins, f"there is no reduction '.{operation}' of {box.element}", thread)
             _check_tile(machine, ins, place, box, thread)
             machine.work.octets[ins.line] += box.octets
             if machine.checker:
-                machine.checker.reads_in_bulk(ins, [thread], np.array([place]), box.extent)
-                machine.checker.begins(ins, np.array([place]), box.extent, "read")
+                read = box.units(machine, place) * UNIT_BYTES
+                machine.checker.reads_in_bulk(ins, [thread], read, UNIT_BYTES)
+                machine.checker.begins(ins, read, UNIT_BYTES, "read")
 
         def execute(chosen: Mask) -> None:
             for thread, (box, place) in tasks.items():
                 if chosen is None or chosen[thread]:
+                    units = box.units(machine, place)
                     if machine.checker:
-                        machine.checker.ends(np.array([place]), box.extent, "read")
-                    box.write(machine.memory, machine.views["shared"][16].take(_rows(machine, place, box)), operation)
+                        machine.checker.ends(units * UNIT_BYTES, UNIT_BYTES, "read")
+                    box.write(machine.memory, machine.views["shared"][UNIT_BYTES].take(units), operation)
 
         stores.add(mask, execute)
 

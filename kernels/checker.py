@@ -11,12 +11,14 @@ Consistency Model", "Async proxy"), but not every undefined access is reported.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..isa.memory import UNIT_BYTES
 from .machine import WARP, Machine, Mask
 from .memory import cells_of, views
 from .program import Instruction
@@ -190,16 +192,19 @@ class Checker:
         self._note(ins, "read", count, cells, threads)
 
     def wrote_in_bulk(
-        self, ins: Instruction, place: int, octets: int, barrier: int, origins: NDArray[np.int64] | None = None
+        self, ins: Instruction, at: NDArray[np.int64], barrier: int, origins: NDArray[np.int64] | None = None
     ) -> None:
-        """Record a bulk copy into shared memory that completes at an ``mbarrier``. `origins`: sources of the words."""
+        """Record a bulk copy to units of 16 bytes at the offsets `at`, which completes at an ``mbarrier``.
+
+        `origins` are the offsets in global memory of the copied words.
+        """
         self.bulk_time += 1
-        count, cells = cells_of(np.array([place]), octets)
+        count, cells = cells_of(at, UNIT_BYTES)
         self._not_in_flight(ins, count, cells, "read")
         if self.tiles:
             self.tiles.write(ins, count, cells, origins)
         number = self._add(self.warps, self.bulk_time, ins.line)
-        self.last["wrote"][1][place // _WORD : (place + octets) // _WORD] = number
+        self.last["wrote"][count][cells] = np.full(count, number, np.uint32).view(self.last["wrote"][count].dtype)
         self._leave(("mbarrier", barrier), self.bulk_time, self.warps)
 
     def reads_in_bulk(self, ins: Instruction, threads: Sequence[int], at: NDArray[np.int64], octets: int) -> None:
@@ -310,6 +315,27 @@ class Checker:
         for number in {number for _, number in pairs}:
             group, warp = divmod(number, self.warps)
             self.seen[group, warp, warp] += 1
+
+    def issued(self, threads: NDArray[np.intp]) -> AbstractContextManager[None]:
+        """Return a context in which the warps of the threads have the vector clocks of this moment.
+
+        Asynchronous work that is executed in the context counts as work of this moment.
+        """
+        group, warp = self.warps_of(np.unique(threads // WARP) * WARP)
+        clocks = self.clocks[:, group, warp]
+        self.seen[group, warp, warp] += 1
+        return self._with_clocks(group, warp, clocks)
+
+    @contextmanager
+    def _with_clocks(
+        self, group: NDArray[np.intp], warp: NDArray[np.intp], clocks: NDArray[np.int32]
+    ) -> Iterator[None]:
+        now = self.clocks[:, group, warp]
+        self.clocks[:, group, warp] = clocks
+        try:
+            yield
+        finally:
+            self.clocks[:, group, warp] = now
 
     def wait(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
         """Each thread waits at one barrier: merge the barrier's vector clocks into those of the thread's warp."""

@@ -85,22 +85,27 @@ class Convergence:
         arrived = (threads | here) & ~passing
         guard = self.machine.every(meeting.guard()) if meeting.guard else np.ones(1, np.bool_)
         executing = arrived & (guard | here)
-        missing = (self.alive & ~arrived).reshape(-1, 1, size)  # for each thread of a group, or for the whole group
+        missing = self.alive & ~arrived
         if meeting.members:
             np.copyto(self._masks, self.machine.every(meeting.members()), where=executing & ~here)
-            masks = self._masks.reshape(-1, size)
-            if meeting.is_barrier:
-                same = executing.reshape(-1, 1, size) & (masks[:, :, None] == masks[:, None])
-                missing = self.alive.reshape(-1, 1, size) & ~same
-            complete = (masks & (missing * LANE_BITS).sum(2, dtype=np.uint32) == 0).reshape(-1)
+            complete = self._masks & self._lanes(missing) == 0
+            if meeting.is_barrier:  # each thread waits for threads with the same member mask
+                complete[:] = False
+                for mask in np.unique(self._masks[executing]):
+                    same = executing & (self._masks == mask)
+                    complete |= same & (mask & self._lanes(self.alive & ~same) == 0)
         else:
-            complete = ~missing.any((1, 2)).repeat(size)
+            complete = ~missing.reshape(-1, size).any(1).repeat(size)
         stuck, released = executing & ~complete, here & complete
         self.waiting = self.waiting & ~released | stuck
         go = not (stuck & threads).any() and (meeting.is_barrier or not released.any())
         if meeting.is_barrier:
             self.passing = (passing | executing & complete) & ~(threads & go)
         return go
+
+    def _lanes(self, threads: NDArray[np.bool_]) -> NDArray[np.uint32]:
+        """Return for each thread a 32-bit mask of the lanes of its warp that are among `threads`."""
+        return (threads.reshape(-1, WARP) * LANE_BITS).sum(1, dtype=np.uint32).repeat(WARP)
 
     def exits(self) -> None:
         """Release the threads that waited only for threads that have exited."""

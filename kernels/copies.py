@@ -1,13 +1,15 @@
 """Execute ``cp.async``: copies from global to shared memory, delayed as long as PTX allows.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy". A copy reads and writes memory when its
-thread waits for its group, or at the end of the kernel: a missing wait therefore gives wrong results.
+thread waits for its group, when ``cp.async.mbarrier.arrive`` is executed because no thread can continue without it, or
+at the end of the kernel: a missing wait therefore gives wrong results.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,10 +57,10 @@ class ThreadGroups:
         return self.pending[-1]
 
     def complete(self, work: _Pending) -> None:
-        """Complete asynchronous work, and all work before it, if the work is still pending."""
-        while work in self.pending:
-            first = self.pending.popleft()
-            self.execute([(first.execute, first.mask)])
+        """Complete asynchronous work and the earlier work of its threads, if the work is still pending."""
+        if work in self.pending:
+            due = {*list(self.pending)[: self.pending.index(work) + 1]}
+            self._complete(lambda other: np.array([other in due]), work.mask)
 
     def uses(self, registers: frozenset[int], mask: Mask) -> bool:
         """Return whether pending asynchronous work reads or writes registers of the threads in a mask."""
@@ -74,10 +76,14 @@ class ThreadGroups:
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
         """Complete each thread's committed groups of work, except the last `left`; all work if `closed` is False."""
         last = self.open - left - 1 if closed else self.open
+        self._complete(lambda work: work.group <= last, mask)
+
+    def _complete(self, is_due: Callable[[_Pending], NDArray[np.bool_]], mask: Mask) -> None:
+        """Complete the pending work that is due, for those of its threads that are in a mask."""
         due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):
             work = self.pending.popleft()
-            due = work.group <= last
+            due = is_due(work)
             if mask is None and due.all():
                 due_works.append((work.execute, work.mask))
                 continue
@@ -168,7 +174,7 @@ def copy_step(machine: Machine, ins: Instruction) -> Step:
 
 def _arrival(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     """Execute ``cp.async.mbarrier.arrive``: a thread arrives at an ``mbarrier`` after its earlier copies."""
-    if {*ins.words[3:]} - {"arrive", "noinc", "shared", "shared::cta", "b64"}:
+    if not re.fullmatch(r"cp\.async\.mbarrier\.arrive(\.noinc)?(\.shared(::cta)?)?\.b64", ins.opcode):
         raise not_modelled(ins)
     state, objects = barriers(machine), mbarrier_reader(machine, ins, ins.operands[0])
 
@@ -186,7 +192,16 @@ def _arrival(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
                     machine.checker.arrive([("mbarrier", place) for place in at[threads].tolist()], threads)
                 state.arrive(at[threads], 1, ins)
 
-        machine.queue.append(partial(groups.complete, groups.add(mask, execute)))
+        copies, work = list(groups.pending), groups.add(mask, execute)
+        clocks = machine.checker.issued(machine.active(mask)) if machine.checker else nullcontext()
+
+        def complete() -> None:
+            # The arrival orders what its threads did before this instruction, and the copies. Copies that a wait has
+            # completed in the meantime are recorded with a later time.
+            with clocks if all(copy in groups.pending for copy in copies) else nullcontext():
+                groups.complete(work)
+
+        machine.queue.append(complete)
 
     return step
 

@@ -111,10 +111,9 @@ def _loop_lines(kernel: Kernel) -> Iterator[tuple[int, int]]:
     """Yield the first and last line of each loop. A loop ends with a branch back to a label."""
     code = kernel.instructions
     for place, ins in enumerate(code):
-        if ins.words[0] == "bra" and isinstance(ins.operands[0], Symbol):
-            target = kernel.labels[ins.operands[0].name]
-            if target <= place:
-                yield code[target].line, ins.line
+        if ins.words[0] in ("bra", "brx"):
+            targets = (kernel.labels[label.name] for label in ins.operands if isinstance(label, Symbol))
+            yield from ((code[target].line, ins.line) for target in targets if target <= place)
 
 
 def _loop(first: int, last: int, work: Work, busy: dict[TensorWork, dict[Resource, float] | None]) -> LoopCycles:

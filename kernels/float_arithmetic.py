@@ -87,6 +87,8 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
         return approximate_step(machine, ins)
     directed = ("rz", "rm", "rp") if type_ == "f32" and name in ("add", "sub", "mul", "fma", "mad") else ()
     mode = next((word for word in qualifiers if word in directed), None)
+    if name == "fma" and not {"rn", "rz", "rm", "rp"} & {*qualifiers}:
+        raise not_modelled(ins, "the rounding mode is missing")
     if unknown := [word for word in qualifiers[:-1] if word not in (mode or "rn", "ftz", "NaN", "sat")]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     allowed = {"ftz": True, "sat": name in ("add", "sub", "mul", "fma", "mad")}

@@ -52,8 +52,8 @@ class TensorMap:
     shape: tuple[int, ...] | None = None
     #: Distance in bytes between neighbouring elements along each axis. The default is the array's strides.
     strides: tuple[int, ...] | None = None
-    #: PTX type of the elements, which reductions of tiles use. The default is the type of the array's elements. Loads
-    #: of elements of ``tf32`` are rounded.
+    #: PTX type of the elements, which reductions of tiles use. The default is the type of the array's elements. With
+    #: ``tf32`` or ``tf32.ftz``, copies to shared memory round f32 elements to tf32.
     element: str | None = None
 
 

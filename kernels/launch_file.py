@@ -19,7 +19,7 @@ __all__ = ["LaunchFile", "read_launch"]
 #: JSON keys of a launch description, and of the objects in it.
 _PARAMETERS = {"entry", "grid", "block", "cluster", "shared"}
 _KEYS = _PARAMETERS | {"arrays", "arguments"}
-_MAP_KEYS = {"swizzle", "fill", "shape", "strides"}
+_MAP_KEYS = {"swizzle", "fill", "element", "shape", "strides"}
 _ARRAY_KEYS = ({"file"}, {"file", "tensor"}, {"zeros", "shape"})
 _MOST_AXES = 32
 _COPIES = 2  # a launch holds two copies of each array: for the caller, and in global memory
@@ -109,6 +109,6 @@ def _argument(place: int, value: Any, arrays: dict[str, NDArray], refuse: Callab
             if not isinstance(value[key], list) or not all(isinstance(side, int) for side in value[key]):
                 raise refuse(f"the {key} of argument {place} must be a list of integers")
             sides[key] = tuple(value[key])
-        words = {key: str(value[key]) for key in {"swizzle", "fill"} & {*value}}
+        words = {key: str(value[key]) for key in {"swizzle", "fill", "element"} & {*value}}
         return TensorMap(arrays[name], sides.pop("box"), **words, **sides)  # type: ignore[arg-type]
     raise refuse(f"argument {place} must be a number, an array or a tensor map, not {value!r:.60}")

@@ -258,8 +258,8 @@ class _Body:
         self.names: list[dict[str, Register]] = [{}]
         self.labels: list[dict[str, str]] = [{}]
         self.branches: list[tuple[int, list[dict[str, str]]]] = []
-        #: Labels that ``.branchtargets`` lists, by the unique name of the label before the directive.
-        self.targets: dict[str, list[str]] = {}
+        #: Labels and scopes of each list ``.branchtargets``, by the unique name of the label before the list.
+        self.targets: dict[str, tuple[list[str], list[dict[str, str]]]] = {}
 
     def declare(self, space: str, text: str) -> None:
         """Allocate a declared variable after earlier variables of its state space. A dynamic variable has size 0."""
@@ -357,7 +357,8 @@ class _Body:
                 raise KernelError(f"'{statement[:60]}' is not a declaration of a new name")
             self.kernel.call_parameters.add(declared["name"])
         elif word == "branchtargets" and self.labels[-1]:
-            self.targets[[*self.labels[-1].values()][-1]] = split(statement.removeprefix(".branchtargets"))
+            names = split(statement.removeprefix(".branchtargets"))
+            self.targets[[*self.labels[-1].values()][-1]] = names, list(self.labels)
         elif word in ("shared", "local"):
             self.declare(word, statement)
             _check_size(word, self.ends[word])
@@ -395,7 +396,7 @@ class _Body:
                 raise KernelError(f"line {branch.line}: a branch has one label, and 'brx' also an index")
             names = [self._label(label, scopes, branch.line)]
             if index:
-                targets = self.targets.get(names[0], ())
+                targets, scopes = self.targets.get(names[0], ([], []))
                 names = [self._label(Symbol(target), scopes, branch.line) for target in targets]
             if not names:
                 raise KernelError(f"line {branch.line}: the label is not that of a list '.branchtargets'")

@@ -34,8 +34,10 @@ def is_reduction(name: str, type_: str) -> bool:
     """Return whether PTX has a reduction operation for a type, and this model implements the operation."""
     if name in ("inc", "dec"):
         return type_ == "u32"
-    if name in ("add", "min", "max"):
-        return type_ in (*_INTEGERS, *_HALVES) or (name == "add" and type_ in ("f32", "f64"))
+    if name == "add":
+        return type_ in ("u32", "s32", "u64", "f32", "f64", *_HALVES)
+    if name in ("min", "max"):
+        return type_ in (*_INTEGERS, *_HALVES)
     return name in _FUNCTIONS and type_ in _BITS
 
 

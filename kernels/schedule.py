@@ -21,7 +21,7 @@ from .conversion import conversion_step
 from .cta_barriers import CtaBarriers
 from .machine import Builder, Machine, Mask, Reader, Step, not_modelled
 from .mma import mma_step, mma_steps
-from .program import Instruction, Symbol
+from .program import Instruction, Register, Symbol, size_of
 from .tensor_memory import tcgen05_step
 from .warps import WARPS
 from .wgmma import waiting_for_wgmma, wgmma_registers, wgmma_step
@@ -84,8 +84,8 @@ class Program:
         #: Key: index of an instruction ``mbarrier.try_wait`` or ``test_wait``. Value: function that writes false.
         self.failures: dict[int, Step] = {}
         self.guards: dict[int, Reader] = {}
-        #: By instruction index: functions that read the index with which ``brx`` selects a label.
-        self.indices: dict[int, Reader] = {}
+        #: By instruction index: function that reads the index of a ``brx``, and the instruction index of each label.
+        self.tables: dict[int, tuple[Reader, NDArray[np.int64]]] = {}
         self.asynchronous = wgmma_registers(machine)
         #: Key: index of the first instruction of a basic block (no branch, wait or inner label). Value: functions that
         #: execute it. The second dictionary is for whole warps or warpgroups. All other sets of threads use the
@@ -101,7 +101,14 @@ class Program:
             except KernelError as error:
                 text = str(error)
                 self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
-            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # raised for invalid operands
+            except (
+                ArithmeticError,
+                AssertionError,
+                LookupError,
+                StopIteration,
+                TypeError,
+                ValueError,
+            ):  # raised for invalid operands
                 self.problems.append(f"line {ins.line}: {ins.opcode}: the operands do not fit the instruction")
         if not self.problems:
             self.steps |= mma_steps(machine, self.joins)
@@ -112,7 +119,15 @@ class Program:
             if ins.guard:
                 self.guards[place] = machine.reader(ins.guard, "pred")
             if words[0] == "brx":
-                self.indices[place] = machine.reader(ins.operands[0], "u32")
+                index, *labels = ins.operands
+                if (
+                    words[1:] not in (["idx"], ["idx", "uni"])
+                    or not isinstance(index, Register)
+                    or size_of(index.type) != 4
+                ):
+                    raise not_modelled(ins)
+                targets = [machine.kernel.labels[label.name] for label in labels if isinstance(label, Symbol)]
+                self.tables[place] = machine.reader(index, "u32"), np.array(targets)
             if words[0] == "mbarrier":
                 self.waits[place], self.failures[place] = wait_step(machine, ins)
         elif words[0] in ("bar", "barrier") and "warp" not in words:
@@ -264,7 +279,7 @@ class Program:
         """Execute a branch, wait or exit. Return the next program counter if all threads continue there, or None."""
         if place in self.waits:
             return place + 1 if self._wait(place, threads, everyone=everyone) else None
-        if place in self.indices:
+        if place in self.tables:
             return self._indexed_branch(place, threads)
         if place < len(self.names) and self.names[place] == "bra":
             return self._branch(place, threads)
@@ -290,11 +305,10 @@ class Program:
 
     def _indexed_branch(self, place: int, threads: NDArray[np.bool_]) -> int | None:
         """Return the next program counter after ``brx``, or None if threads diverge."""
-        ins, labels = self.code[place], self.machine.kernel.labels
-        targets = np.array([labels[label.name] for label in ins.operands[1:] if isinstance(label, Symbol)])
-        index, taken = self.machine.every(self.indices[place]()), self._guard(place, threads)
+        read, targets = self.tables[place]
+        index, taken = self.machine.every(read()), self._guard(place, threads)
         if (beyond := taken & (index >= len(targets))).any():
-            raise self.machine.fault(ins, f"the index is not below {len(targets)}", int(beyond.argmax()))
+            raise self.machine.fault(self.code[place], f"the index is not below {len(targets)}", int(beyond.argmax()))
         self.counters[threads] = place + 1
         self.counters[taken] = targets[index[taken]]
         following = np.unique(self.counters[threads]).tolist()

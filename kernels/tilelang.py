@@ -19,9 +19,8 @@ __all__ = ["Compilation", "compile_function", "run"]
 
 #: Names of the launch axes in TileLang.
 _AXES = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
-#: Highest code of a ``CUtensorMapDataType`` whose elements are copied unchanged. Copies of types with higher codes
-#: flush or round numbers.
-_LAST_TYPE = 9
+#: PTX types of elements by the code of their ``CUtensorMapDataType``, for types that copies round or additions flush.
+_ELEMENTS = {10: "f32.ftz", 11: "tf32", 12: "tf32.ftz"}
 
 
 @dataclass(frozen=True)
@@ -221,9 +220,8 @@ def _map(operands: list[Any], tvm: Any, sizes: Mapping[str, int]) -> TensorMap:
     numbers = [_number(value, tvm, sizes) for value in operands[3:]]
     shape, strides, box, steps = (tuple(numbers[place : place + rank][::-1]) for place in range(0, 4 * rank, rank))
     interleave, swizzle, _, fill = numbers[4 * rank :]
-    if _number(operands[0], tvm, sizes) > _LAST_TYPE:
-        raise KernelError("a tensor map has an element type that flushes or rounds numbers, which is not modelled")
     if interleave or swizzle >= len(SWIZZLES) or fill >= len(FILLS) or any(step != 1 for step in steps):
         raise KernelError(f"a tensor map is not modelled: {interleave=}, {swizzle=}, {fill=}, element strides {steps}")
     name: Any = str(operands[2].name)
-    return TensorMap(name, box, SWIZZLES[swizzle], FILLS[fill], shape=shape, strides=strides)
+    element = _ELEMENTS.get(_number(operands[0], tvm, sizes))
+    return TensorMap(name, box, SWIZZLES[swizzle], FILLS[fill], shape=shape, strides=strides, element=element)

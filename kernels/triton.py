@@ -93,7 +93,7 @@ def run(
         value = values[name]
         if isinstance(value, TensorMap):
             box, swizzle = next(maps)
-            element = _ELEMENTS.get(_type_of(value.array), value.element)
+            element = value.element or _ELEMENTS.get(_type_of(value.array))
             value = replace(value, array=memories.array(value.array), box=box, swizzle=swizzle, element=element)
             strides = [stride // value.array.itemsize for stride in value.array.strides]
             arguments += [value, *value.array.shape, *strides]

@@ -87,8 +87,7 @@ def test_the_three_commands_of_the_guide(tmp_path: Path) -> None:
         subprocess.run(["git", *words], cwd=published, check=True, timeout=60)
     outside = environment(tmp_path)
     outside["PATH"] = ":".join(place for place in outside["PATH"].split(":") if not (Path(place) / "sptc").exists())
-    script = "set -e\n" + "\n".join(commands).replace("ADDRESS", str(published))
-    words = ["bash", "-c", script]
+    words = ["bash", "-c", "set -e\n" + "\n".join(commands).replace("ADDRESS", str(published))]
     done = subprocess.run(words, cwd=tmp_path, env=outside, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "verilator -f sptc_examples_mine_" in done.stdout

@@ -72,8 +72,7 @@ def python_files(folder: Path) -> list[Path]:
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(("sptc", *parts)).removesuffix(".__init__")
+    return ".".join(("sptc", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
 
 
 @cache
@@ -183,8 +182,7 @@ def test_imports_are_relative_and_exclude_tests() -> None:
             names = imports_of(path)
             assert not {name.split(".")[0] for name in names} & {"tests", "pytest", "hypothesis"}, path.name
             assert not any(name.startswith("sptc.tests") for name in names), path.name
-    inside = [path for room in MAY_IMPORT for path in files_of(room)]
-    for path in inside:
+    for path in [path for room in MAY_IMPORT for path in files_of(room)]:
         for node in ast.walk(syntax(path)):
             if isinstance(node, ast.Import):
                 assert not any(alias.name.split(".")[0] == "sptc" for alias in node.names), path.name

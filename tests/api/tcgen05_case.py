@@ -62,8 +62,7 @@ class Case:
     ctas: int
 
     def run(self, **changes: Any) -> NDArray[np.uint32]:
-        given = {"instruction": self.text, **self.arguments, **changes}
-        return sptc.tcgen05_mma(**given)
+        return sptc.tcgen05_mma(**{"instruction": self.text, **self.arguments, **changes})
 
     def matrix(self, c: NDArray | None = None) -> NDArray:
         """Return D computed from the operand matrices, shape (CTAs, rows of a CTA, n)."""
@@ -110,8 +109,7 @@ def place_shared(
     leading, stride = int(units_step), rows_step
     if transposed and swizzle == "none":
         leading, stride = stride, leading
-    descriptor = start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | 1 << 46 | code << 61
-    return descriptor, -(-end // 1024) * 1024
+    return (start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | 1 << 46 | code << 61), -(-end // 1024) * 1024
 
 
 class Manual:

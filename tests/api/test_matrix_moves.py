@@ -18,8 +18,7 @@ def _image(rng: np.random.Generator, *batch: int) -> NDArray[np.uint8]:
 
 
 def _addresses(rng: np.random.Generator, *batch: int) -> NDArray[np.intp]:
-    rows = np.broadcast_to(np.arange(BYTES // 16), (*batch, BYTES // 16))
-    return 16 * rng.permuted(rows, axis=-1)[..., :32]
+    return 16 * rng.permuted(np.broadcast_to(np.arange(BYTES // 16), (*batch, BYTES // 16)), axis=-1)[..., :32]
 
 
 def _registers(rng: np.random.Generator, *shape: int) -> NDArray[np.uint32]:

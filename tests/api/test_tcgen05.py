@@ -94,8 +94,7 @@ def test_negation_of_spliced_halves(rng: Random) -> None:
     """Negation inverts the product's sign (measured for ``wgmma``), even if a nibble joins halves of two tf32."""
     given = case(f"{SP}.kind::tf32", rng, n=64, any_nibble=True, options={"negate_b": True})
     np.testing.assert_array_equal(given.run(metadata="silicon"), given.expected())
-    flipped = given.b ^ np.uint32(1 << 31)
-    given.a, given.b = given.a ^ np.uint32(1 << 31), flipped
+    given.a, given.b = given.a ^ np.uint32(1 << 31), given.b ^ np.uint32(1 << 31)
     assert (given.run(metadata="silicon") != given.expected()).any()
 
 

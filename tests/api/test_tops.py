@@ -63,8 +63,7 @@ def test_wgmma_on_images_of_any_size(rng: Random) -> None:
     """Shared memory may have an odd size, or more bytes than descriptors address. A tile takes the modelled latency."""
     i = parse(WGMMA)
     file = file_of(i, "sm_90", 2, rng)
-    words = 1 << 16
-    for image in (file.b, np.pad(file.b, ((0, 0), (0, 1))), np.pad(file.b, ((0, 0), (0, words)))):
+    for image in (file.b, np.pad(file.b, ((0, 0), (0, 1))), np.pad(file.b, ((0, 0), (0, 1 << 16)))):
         of_image = replace(file, b=image)
         recorder = Recorder(backend("warpgroup"))
         np.testing.assert_array_equal(of_image.run(recorder), file.run())

@@ -40,8 +40,7 @@ def prepared(text: str, cases: int, rng: np.random.Generator, selector: int = 0)
         operands = {"d": d, "a": a, "b": encode_descriptor(0, 128, 8 * column_bytes), "smem": smem}
         metadata = {"e": np.full((cases, 128), 0x44444444, np.uint32), "selector": selector}
         return sptc.wgmma, {"instruction": text, **operands, **(metadata if i.sparse else {})}
-    distribution = "uniform" if i.a.is_integer else "mid"
-    drawn = random_operands(i, distribution, cases, rng, sparsity_selector=selector)
+    drawn = random_operands(i, "uniform" if i.a.is_integer else "mid", cases, rng, sparsity_selector=selector)
     operands = {name: drawn.arrays.get(name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
     if i.scale_size:
         byte_a, thread_a, byte_b, thread_b = drawn.immediates.scale_ids

@@ -36,8 +36,7 @@ def test_on_verilator_whole_and_one_test(bench: Callable, seed: int) -> None:
     """The JUnit XML of a run has one test case for each component, or only the test case that was selected."""
     built = bench("tiny", "components", FEW)
     assert built.run(seed) == []
-    names = {case.get("name") for case in ElementTree.parse(built.results).iter("testcase")}
-    assert names == TINY_COMPONENTS
+    assert {case.get("name") for case in ElementTree.parse(built.results).iter("testcase")} == TINY_COMPONENTS
     built = bench("tiny", "components", FEW)
     built.run(seed, settings=Settings("tiny", "components", 10), test="round")
     assert [case.get("name") for case in ElementTree.parse(built.results).iter("testcase")] == ["round"]

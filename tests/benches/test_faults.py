@@ -319,8 +319,7 @@ def test_a_detected_fault_is_not_equivalent(injected: Callable, top: str) -> Non
     of_top, folder = injected(top)
     killed = [fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is not None]
     verdicts = (settled(TOP, [fault], folder, 60)[fault] for fault in killed[:: max(1, len(killed) // 8)])
-    result = next(verdict for verdict in verdicts if verdict is not Verdict.UNDECIDED)
-    assert result is Verdict.TOLD_APART
+    assert next(verdict for verdict in verdicts if verdict is not Verdict.UNDECIDED) is Verdict.TOLD_APART
 
 
 def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

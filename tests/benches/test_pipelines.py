@@ -84,8 +84,7 @@ def multiplier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     m.submodules.inner = EnableInserter(enable)(inner)
     m.submodules.assumption = assumption = Module()
     assumption.d.comb += Assume(code != 3)
-    text = to_rtlil(m, "bench", ports=[code, enable, a, b, result])
-    mutated(text, "bench", {"whole": REST}, 1, 0, folder)
+    mutated(to_rtlil(m, "bench", ports=[code, enable, a, b, result]), "bench", {"whole": REST}, 1, 0, folder)
     return folder
 
 

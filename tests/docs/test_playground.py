@@ -170,6 +170,5 @@ def test_without_emcc_a_sentence_says_how_to_install_it(
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     playground.write(tmp_path / playground.NAME)
-    text = (tmp_path / playground.NAME).read_text(encoding="utf-8")
-    assert playground.LEFT_OUT in text
+    assert playground.LEFT_OUT in (tmp_path / playground.NAME).read_text(encoding="utf-8")
     assert "apt install emscripten" in capsys.readouterr().err

@@ -267,8 +267,7 @@ def test_exhaustion_finds_one_case_of_all(bits: int, of_nine: int, tmp_path: Pat
     expected = of_nine & (1 << bits) - 1
 
     def build(h: Harness) -> None:
-        word = h.free("word", bits)
-        h.claim("never", Mux(word == expected, 0, 1))
+        h.claim("never", Mux(h.free("word", bits) == expected, 0, 1))
 
     h = Harness()
     build(h)

@@ -59,8 +59,7 @@ def chain(drawn: Drawn, first: int, last: int) -> np.ndarray:
     i, size = drawn.i, drawn.i.scale_size or 0
 
     def part(array: np.ndarray, unit: int) -> np.ndarray:
-        whole = np.pad(array, ((0, 0), (0, 4 * unit - array.shape[1])))
-        return whole[:, first * unit : last * unit]
+        return np.pad(array, ((0, 0), (0, 4 * unit - array.shape[1])))[:, first * unit : last * unit]
 
     a, nibbles = part(drawn.a, i.k), None
     if i.granularity:

@@ -131,8 +131,7 @@ def test_order_of_scales(rng: Random, order: str) -> None:
     assert (found.exact, found.way.scale_order) == (True, order)
     sums = sptc.gemm(a, b, instruction=FP8, promote=4)
     first, last = (np.float32(scales[f"scale_{name}"]) for name in ("ba" if order == "b then a" else "ab"))
-    expected = sums * (first * last) if order == "product" else sums * first * last
-    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(y, sums * (first * last) if order == "product" else sums * first * last)
 
 
 def rounded(x: np.ndarray, conversion: str) -> np.ndarray:

@@ -94,8 +94,7 @@ def test_shapes(rng: Random) -> None:
     np.testing.assert_array_equal(sptc.gemm(compressed, np.stack([b, b]))[1], whole)
     np.testing.assert_array_equal(sptc.gemm(sparsify(a.astype(">f2"), "2:4"), b), whole)
     scales = {"group_scale_a": rng.random((5, 2), np.float32), "group_scale_b": rng.random((2, 6), np.float32)}
-    scaled = [sptc.gemm(b.T, factor, swapped=True, **scales) for factor in (compressed, a.T)]
-    np.testing.assert_array_equal(*scaled)
+    np.testing.assert_array_equal(*[sptc.gemm(b.T, factor, swapped=True, **scales) for factor in (compressed, a.T)])
 
 
 def test_metadata_that_fills_an_instruction_is_legal(rng: Random) -> None:
@@ -125,8 +124,7 @@ def exactly(*steps: Fraction) -> np.float32:
 
 def product_of(one: float, other: float) -> float:
     """Multiply two numbers with one rounding to float32. An infinity remains an infinity."""
-    finite = np.isfinite([one, other]).all()
-    return float(exactly(Fraction(one) * Fraction(other))) if finite else one * other
+    return float(exactly(Fraction(one) * Fraction(other))) if np.isfinite([one, other]).all() else one * other
 
 
 @pytest.mark.parametrize("exponents", [(-20, 20), (-149, 127)])

@@ -86,8 +86,7 @@ def run(i: Instruction, held: dict[str, Any]) -> dict[str, Any]:
         return {"instruction": held["instruction"], "d": sptc.mma(**held, arch=arch)}
     if i.family == "wgmma":
         return {"instruction": held["instruction"], "d": sptc.wgmma(**held)}
-    kept = {name: held[name] for name in ("instruction", "d", "idesc")}
-    return {**kept, "tmem": sptc.tcgen05_mma(**held)}
+    return {**{name: held[name] for name in ("instruction", "d", "idesc")}, "tmem": sptc.tcgen05_mma(**held)}
 
 
 def expected(i: Instruction, given: dict[str, Any]) -> np.ndarray:

@@ -134,8 +134,7 @@ def test_register_files_of_other_programs(tmp_path: Path, rng: Random) -> None:
 
 def test_a_product_of_the_matrices_of_a_tile(tmp_path: Path, rng: Random) -> None:
     tile, path = tile_of(F16, rng), tmp_path / "tile.npz"
-    d = sptc.mma(**tile)
-    sptc.save(path, **tile, D=d)
+    sptc.save(path, **tile, D=sptc.mma(**tile))
     a, b, y = (read_factor(path, option=f"--{name}-tensor") for name in "aby")
     assert isinstance(a, Compressed)
     np.testing.assert_array_equal(sptc.gemm(a, b, instruction=F16), y)

@@ -209,5 +209,4 @@ def test_operands_of_an_epilogue_must_fit_float32() -> None:
             with pytest.raises(OperandError, match=rf"^{name} holds \S+, which is beyond the range of float32$"):
                 sptc.gemm(a, b, **words, **{name: np.float64(value)})
         assert sptc.gemm(a, b, **words, **{name: np.float64(np.inf)}).shape == (16, 8)
-    signalling = np.full((1, 8), 0x7C01, np.uint16).view(np.float16)
-    assert np.isnan(sptc.gemm(a, b, **words, bias=signalling)).all()
+    assert np.isnan(sptc.gemm(a, b, **words, bias=np.full((1, 8), 0x7C01, np.uint16).view(np.float16))).all()

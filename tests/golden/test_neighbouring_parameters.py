@@ -25,11 +25,9 @@ KEPT: dict[Rounding, tuple[Format, bool]] = {
 def rounded(value: float, fmt: Format, nearest: bool) -> float:
     """Round a value to a format with exact fractions, to nearest or toward zero."""
     exact = Fraction(value)
-    exponent = max(math.frexp(value)[1] - 1, fmt.minimum_exponent)
-    last = Fraction(2) ** (exponent - fmt.fraction_bits)
+    last = Fraction(2) ** (max(math.frexp(value)[1] - 1, fmt.minimum_exponent) - fmt.fraction_bits)
     units = abs(exact) / last
-    whole = round(units) if nearest else units.numerator // units.denominator
-    result = whole * last
+    result = (round(units) if nearest else units.numerator // units.denominator) * last
     if result >= Fraction(2) ** (fmt.maximum_exponent + 1):
         return np.copysign(np.inf, value)
     return float(result) if value > 0 else 0.0 - float(result)

@@ -105,8 +105,7 @@ def test_every_float_instruction_is_compared() -> None:
 def test_a_planted_fault_is_seen(oracle: ModuleType, rng: np.random.Generator) -> None:
     """The comparison detects a mmasim model that keeps one alignment bit less."""
     (of_mma,) = KNOWN_ROWS["sm_80", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"]
-    others = [i for i in QUICK if i.a.name == "bf16" or (i.family, i.d.name) == ("wgmma", "f32")]
-    for i in (of_mma, *others):
+    for i in (of_mma, *[i for i in QUICK if i.a.name == "bf16" or (i.family, i.d.name) == ("wgmma", "f32")]):
         arch, tiles = i.architectures[0], 80 if i is of_mma else 1
         model = oracle.oracle_of(i, arch)
         oracle.compare(i, arch, model, "mid", rng, tiles=tiles)

@@ -31,8 +31,7 @@ Random = np.random.Generator
 
 
 def test_numbers_are_rounded_to_the_nearest(seed: int) -> None:
-    dtypes = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn}
-    for name, dtype in dtypes.items():
+    for name, dtype in {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn}.items():
         codes = numbers(FORMATS[name], "normal", (4000,), np.random.default_rng(seed))
         values = np.arange(1 << 8 * np.dtype(dtype).itemsize).astype(f"u{np.dtype(dtype).itemsize}").view(dtype)
         with np.errstate(invalid="ignore"):  # converting NaN codes would give a warning
@@ -207,8 +206,7 @@ class FakeLibrary:
 
 
 def test_the_counter(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    cupy = machine()
-    cupy.cuda.runtime.deviceGetPCIBusId = lambda number: "0000:00:06.0"
+    machine().cuda.runtime.deviceGetPCIBusId = lambda number: "0000:00:06.0"
     monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeLibrary())
     counter = power.EnergyCounter()
     assert (counter.joules(), counter.temperature()) == (12.5, 37)

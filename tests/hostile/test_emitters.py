@@ -141,8 +141,7 @@ def test_plots(tmp_path: Path) -> None:
 
 
 def test_html() -> None:
-    cases = [Case(nasty, nasty, 0.0, nasty) for nasty in NASTY]
-    text = report_page(Findings(Path("evil<b>"), cases=cases)).decode()
+    text = report_page(Findings(Path("evil<b>"), cases=[Case(nasty, nasty, 0.0, nasty) for nasty in NASTY])).decode()
     assert text.count("evil;") > 3
     assert not re.search(r"<script>|<img|evil<b>|[^\n\t\x20-\x7e\xa0-\uffff]|\u202e", text)
 

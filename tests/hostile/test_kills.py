@@ -150,17 +150,14 @@ _ROOM = 50_000
     ids=lambda words: words[0],
 )
 def test_a_full_disk(words: tuple[str, ...], tmp_path: Path, rng: np.random.Generator) -> None:
-    source = tmp_path / "IN.npy"
-    np.save(source, rng.standard_normal((512, 512)))
+    np.save(tmp_path / "IN.npy", rng.standard_normal((512, 512)))
     given = [str(tmp_path / word) if word.startswith(("OUT", "IN")) else word for word in words]
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (_ROOM, _ROOM))
-    process = _command(*_SPTC, *given, preexec_fn=limit)
+    process = _command(*_SPTC, *given, preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (_ROOM, _ROOM)))
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 2, errors
     assert len(errors.splitlines()) == 1, errors
     assert re.search(r"cannot (be written|write|hold) ", errors), errors
-    output = next(tmp_path / word for word in words if word.startswith("OUT"))
-    assert not output.is_file()
+    assert not next(tmp_path / word for word in words if word.startswith("OUT")).is_file()
 
 
 #: A careless program: it writes a file byte by byte under its final name, and treats an existing file as complete.

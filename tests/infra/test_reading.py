@@ -169,8 +169,7 @@ def test_members_that_expand(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"'a.npy' is more than 1100 times its compressed size\)$"):
         read_all(path)
     claiming(path, "a.npy", (1 << 32) - 2)
-    shipped = next(iter(sorted((Path(__file__).parents[2] / "recordings").glob("mma*.npz"))))
-    with np.load(shipped) as arrays:
+    with np.load(next(iter(sorted((Path(__file__).parents[2] / "recordings").glob("mma*.npz"))))) as arrays:
         np.savez_compressed(path, **arrays, irrelevant=np.zeros(9))
     claiming(path, "irrelevant.npy", (1 << 32) - 2)
     for arguments in (["run", "--backend", "golden"], ["gemm", "--b", str(path), "--a"]):

@@ -83,8 +83,7 @@ def test_public_functions_take_words(rng: np.random.Generator) -> None:
     b = rng.standard_normal((32, 8)).astype(np.float16)
     tile = sptc.pack(words, a, b)
     assert tile["instruction"] == ORDERED
-    others = sptc.pack(ORDERED, a, b)
-    assert (sptc.mma(**tile) == sptc.mma(**{**others, "instruction": words})).all()
+    assert (sptc.mma(**tile) == sptc.mma(**{**sptc.pack(ORDERED, a, b), "instruction": words})).all()
     assert (sptc.unpack(**{**tile, "instruction": words}).b == b).all()
     assert (sptc.random_metadata(words, 3, 2) == sptc.random_metadata(ORDERED, 3, 2)).all()
     assert (sptc.gemm(a, b, instruction=words) == sptc.gemm(a, b, instruction=ORDERED)).all()

@@ -86,6 +86,25 @@ def test_additions_in_global_memory_flush_only_f32() -> None:
         assert run_kernel(text(f"ld.param.u64 %rd4, [p1]; {body}"), 1, 32, [result, result]).after(result)[0] == total
 
 
+def test_arrivals_of_copies_at_an_mbarrier() -> None:
+    """An arrival orders only what its threads did before it, and completes only their copies."""
+    head = ".shared .align 16 .b8 buffer[1024]; .shared .align 8 .b64 barrier;"
+    copy = "cp.async.ca.shared.global [%r4], [%rd1], 4;"
+    wait = "AGAIN: mbarrier.try_wait.parity.shared.b64 %p3, [barrier], 0; @!%p3 bra AGAIN;"
+    arrive = "cp.async.mbarrier.arrive.noinc.shared.b64 [barrier];"
+    for count, body, found in (
+        (WORDS, f"{copy} {arrive} WAIT xor.b32 %r5, %r4, 128;", []),
+        (WORDS, f"{arrive} st.shared.u32 [%r4], %r0; WAIT xor.b32 %r5, %r4, 128;", ["race"]),
+        (32, f"{copy} @%p2 {arrive} WAIT mov.u32 %r5, %r4;", ["read of data that a copy still writes"]),
+    ):
+        body = f"""
+  mov.u32 %r3, buffer; mad.lo.u32 %r4, %r0, 4, %r3; setp.eq.u32 %p1, %r0, 0; setp.lt.u32 %p2, %r0, 32;
+  @%p1 mbarrier.init.shared.b64 [barrier], {count}; bar.sync 0;
+  {body.replace("WAIT", wait)} ld.shared.u32 %r2, [%r5]; st.global.u32 [%rd2], %r2;"""
+        run = run_kernel(text(body, head=head), 1, WORDS, [words := np.arange(WORDS, dtype=np.uint32), words])
+        assert [finding.kind for finding in run.findings] == found
+
+
 def test_an_address_without_a_tensor_map_is_an_error() -> None:
     """A copy fails if the address of its tensor map is below shared memory, or beyond the end of global memory."""
     result = np.ones(WORDS, np.uint32)

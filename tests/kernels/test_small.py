@@ -76,6 +76,9 @@ def test_variables_of_the_module() -> None:
     result = np.zeros(32, np.uint32)
     module = text(f"{body} ld.shared.u32 %r2, [%r3]; st.global.u32 [%rd2], %r2;", head=head)
     assert (run_kernel(module, 1, 32, [result, result], shared=16).after(result) == 5).all()
+    # The labels of a branch table are those of its own scope.
+    body = "T: .branchtargets A, B; { mov.u32 %r3, 0; brx.idx %r3, T; A: mov.u32 %r2, 7; bra B; } A: mov.u32 %r2, 5; B:"
+    assert (run_kernel(text(f"{body} st.global.u32 [%rd2], %r2;"), 1, 32, [result, result]).after(result) == 5).all()
 
 
 def _dot(words: NDArray, parts: str, weights: tuple[int, ...]) -> NDArray[np.uint32]:
@@ -307,7 +310,11 @@ def test_rejected_kernels() -> None:
         ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd1], [%r1], 16, %h1;", "qualifier '.cp_mask' is not"),
         ("cp.reduce.async.bulk.global.shared::cta.bulk_group.and.f32 [%rd1], [%r1], 16;", "is not modelled$"),
         (".shared .b64 w; mov.u32 %r3, w; cp.async.mbarrier.arrive.shared.b64 [%r3];", "no mbarrier.init has init"),
-        ("T: .branchtargets L; brx.idx %tid.x, T; L:", "^line 18: brx.idx: the index is not below 1; thread 1 of CTA"),
+        ("T: .branchtargets L; mov.u32 %r3, 1; brx.idx %r3, T; L:", "brx.idx: the index is not below 1; thread 0"),
+        ("brx.idx 0, T; T: .branchtargets L; L:", "^line 18: 'brx.idx' is not modelled$"),
+        ("set.eq.f32.f16x2 %f1, %r1, %r2;", "^line 18: 'set.eq.f32.f16x2' is not modelled$"),
+        ("set.lo.u32.f32 %r1, %f1, %f2;", "^line 18: 'set.lo.u32.f32' is not modelled$"),
+        ("fma.f64 %rd1, %rd2, %rd3, %rd4;", "^line 18: 'fma.f64' is not modelled: the rounding mode is missing$"),
         ("L: brx.idx %r1, L;", "^line 18: the label is not that of a list '.branchtargets'$"),
         ("add.sat.bf16x2 %r1, %r2, %r3;", "'add' of type bf16x2 has no qualifier '.sat'$"),
         ("sub.s16x2 %r1, %r2, %r3;", "^line 18: 'sub.s16x2' is not modelled$"),

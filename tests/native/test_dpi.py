@@ -37,8 +37,7 @@ def bench(library: Path, tmp_path: Path) -> Build:
 
 
 def test_the_example(library: Path, tmp_path: Path) -> None:
-    program = build_program("reference", [library / "examples" / "reference.sv"], tmp_path, library)
-    done = run(program, seed=1)
+    done = run(build_program("reference", [library / "examples" / "reference.sv"], tmp_path, library), seed=1)
     assert done.returncode == 0, done.stdout
     lines = done.stdout.splitlines()
     assert lines[0].startswith(REFUSED)

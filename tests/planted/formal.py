@@ -85,8 +85,7 @@ def _(exhaustive: Any, right: Any, path: Path) -> dict[str, int] | None:
 def _(proof: Any, right: Any, *arguments: Any) -> dict[str, int | None]:
     """If one cover is reached, all covers count as reached."""
     found: dict[str, int | None] = right(*arguments)
-    some = next((cycles for cycles in found.values() if cycles), None)
-    return dict.fromkeys(found, some)
+    return dict.fromkeys(found, next((cycles for cycles in found.values() if cycles), None))
 
 
 @instead("formal.properties.described", "formal.properties", "cases")

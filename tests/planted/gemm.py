@@ -12,8 +12,7 @@ from . import Change, computes, fault, instead
 def _(product: Any, right: Any, problem: Any) -> int:
     """Partial blocks at the right edge of the output matrix are not computed, unless it is narrower than a block."""
     rows, columns = problem.size
-    across = max(1, columns // product.BLOCK_COLUMNS)
-    return -(-rows // product.BLOCK_ROWS) * across
+    return -(-rows // product.BLOCK_ROWS) * max(1, columns // product.BLOCK_COLUMNS)
 
 
 @instead("gemm.stream_k.cuts", "gemm.stream_k", "_dealt")

@@ -101,8 +101,7 @@ def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> tu
     """The flags of an instruction repeat those of its last step."""
     d, flags = right(self, instruction, operands)
     of_last = self.config.step_bytes // instruction.chunk_bytes if instruction.chunk_bytes else 1
-    repeated = engine.np.tile(flags[..., -of_last:], -(-flags.shape[-1] // of_last))
-    return d, repeated[..., : flags.shape[-1]]
+    return d, engine.np.tile(flags[..., -of_last:], -(-flags.shape[-1] // of_last))[..., : flags.shape[-1]]
 
 
 @fault("sim.engine.observed", "sim.engine.engine")

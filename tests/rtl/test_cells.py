@@ -61,5 +61,4 @@ def test_number_and_depth_of_adders(monkeypatch: pytest.MonkeyPatch, height: int
 
 def test_the_exponent_of_absent_terms_is_the_smallest() -> None:
     """The exponent that marks an absent term is below the exponent of any term, even with block scales and F = 40."""
-    least = -126 - 2 * 127
-    assert -(1 << ALIGNED_EXPONENT_BITS - 1) == LEAST_EXPONENT < min(least, -108 - 40 - 2 * 127)
+    assert -(1 << ALIGNED_EXPONENT_BITS - 1) == LEAST_EXPONENT < min((-126 - 2 * 127), -108 - 40 - 2 * 127)

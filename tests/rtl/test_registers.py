@@ -89,8 +89,7 @@ UNITS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("config", UNITS, ids=lambda config: config.name)
 def test_the_multiply_stage(rng: Random, config: CoreConfig) -> None:
-    stages = [MultiplyStage(replace(config, cuts=cuts)) for cuts in (("product",), ())]
-    check_delayed(*stages, 1, rng)
+    check_delayed(*[MultiplyStage(replace(config, cuts=cuts)) for cuts in (("product",), ())], 1, rng)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,7 @@ def single(word: str, **fields: object) -> CoreConfig:
 @lru_cache(maxsize=32)
 def netlist(config: CoreConfig) -> dict[str, str]:
     """Return the RTLIL text of each module of a row, by its path. Modules without logic are left out."""
-    text = to_rtlil(Row(config), "row")
-    bodies = re.findall(r"^module \\(\S+)$(.*?)^end$", text, re.MULTILINE | re.DOTALL)
+    bodies = re.findall(r"^module \\(\S+)$(.*?)^end$", to_rtlil(Row(config), "row"), re.MULTILINE | re.DOTALL)
     return {re.sub(r"\$\d*", "", path): body for path, body in bodies}
 
 
@@ -70,8 +69,7 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
     assert set(result) == expected
     # The stage and its slot multipliers are all named `multiply`, so the name occurs once more than there are slots.
     assert result["multiply"] - 1 == result["multiplier"] == result["unpack_a"] == result["unpack_b"] == config.slots
-    stage = "align" in expected
-    assert result["align"] == stage + (0 if element.fixed_point else config.slots)
+    assert result["align"] == ("align" in expected) + (0 if element.fixed_point else config.slots)
     assert result["tree"] == 1 + groups
     assert result["group"] == groups
 
@@ -80,8 +78,7 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
 def test_the_rounding_of_one_format(word: str, shifts: bool, clamps: bool) -> None:
     body = netlist(single(word, **little(word)))["row.unit.round"]
     assert bool(re.search(r"^  cell \$s?shl ", body, re.MULTILINE)) == shifts
-    most_negative = "32'1" + 31 * "0"
-    assert (most_negative in body) == clamps
+    assert (("32'1" + 31 * "0") in body) == clamps
 
 
 def test_only_scales_held_are_built() -> None:
@@ -121,8 +118,7 @@ def with_exponents(codes: NDArray, fmt: Format, low_bit: int, low: int, high: in
     """Return codes with random exponent fields from `low` up to, but not including, `high`."""
     field = rng.integers(low, high, codes.shape).astype(codes.dtype)
     place = low_bit + fmt.fraction_bits
-    mask = codes.dtype.type(((1 << fmt.exponent_bits) - 1) << place)
-    return codes & ~mask | field << codes.dtype.type(place)
+    return codes & ~codes.dtype.type(((1 << fmt.exponent_bits) - 1) << place) | field << codes.dtype.type(place)
 
 
 def numerics_of(config: CoreConfig) -> Callable[[Instruction, str], Numerics]:

@@ -58,8 +58,7 @@ def significands(slot: Slot, element: Element, operand: str) -> tuple[int, int]:
         return 0, 12
     if fmt.is_integer:
         return (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
-    largest = (2 << fmt.fraction_bits) - 1
-    return 0, largest << slot.point(element, operand) - fmt.fraction_bits
+    return 0, ((2 << fmt.fraction_bits) - 1) << slot.point(element, operand) - fmt.fraction_bits
 
 
 def pairs(slot: Slot) -> Iterator[tuple[Element, Element]]:
@@ -100,8 +99,7 @@ def check_widths(slot: Slot, widths: Widths) -> None:
     """Check that the signals of a slot are wide enough for all significands, products and terms."""
     bits = slot.significand_bits
     held = product_signature(bits).members["significand"].shape.width
-    handed_on = products_signature(slot.config).members["significands"].shape.width
-    limits = {"product": min(held, handed_on)}
+    limits = {"product": min(held, products_signature(slot.config).members["significands"].shape.width)}
     if slot.index < slot.config.term_slots:
         limits["term"] = slot.term_bits - slot.padding
         assert slot.term_bits <= widths.term_bits

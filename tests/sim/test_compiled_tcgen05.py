@@ -44,8 +44,7 @@ def run(hardware: CompiledTcgen05, made: Case, commands: list[CtaCommand]) -> Ct
 def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
     """Results equal the golden model for all types, with random N, location of A, swizzle, major, sign and nibbles."""
     rng = np.random.default_rng(seed)
-    shapes = {(i.d.name, i.a, i.b, i.satfinite, i.scale_format): i for i in instructions_of(opcode)}
-    for i in shapes.values():
+    for i in {(i.d.name, i.a, i.b, i.satfinite, i.scale_format): i for i in instructions_of(opcode)}.values():
         moves = i.container_bits == 16
         flags = {name: bool(rng.integers(2)) for name in ("negate_a", "negate_b") if not i.a.is_integer}
         flags |= {name: bool(rng.integers(2)) for name in ("transpose_a", "transpose_b") if moves}

@@ -56,8 +56,7 @@ def held(file: RegisterFile) -> HeldOperands:
 def stalls(rng: Random) -> np.ndarray:
     """Return random valid and ready bits of each cycle. The probability of a one changes every 17 cycles."""
     shares = rng.choice([0.1, 0.5, 0.9, 1.0], (60, 3))
-    bits = rng.random((60, 17, 3)) < shares[:, None]
-    return (bits.reshape(-1, 3) @ [1, 2, 4]).astype(np.uint8)
+    return ((rng.random((60, 17, 3)) < shares[:, None]).reshape(-1, 3) @ [1, 2, 4]).astype(np.uint8)
 
 
 def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:

@@ -95,8 +95,7 @@ def test_merging_adds_in_any_order(rng: Random) -> None:
 def test_other_bins_do_not_merge_and_keys_are_unique() -> None:
     ours = Coverage([group()])
     axes = (Axis("side", ("left", "right")), Axis("colour", ("red",)))
-    longer = Group("tiny", "colours", "Somebody painted it.", axes)
-    for other in (longer, group(reason="Sold out.")):
+    for other in (Group("tiny", "colours", "Somebody painted it.", axes), group(reason="Sold out.")):
         with pytest.raises(FileError, match="group 'colours' of configuration 'tiny' has different bins"):
             ours.merge(Coverage([other]))
     assert len([*ours.merge(Coverage([group(configuration="ada")]))]) == 2

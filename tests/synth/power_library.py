@@ -28,8 +28,7 @@ def _output(pin: str, function: str, related: str) -> str:
 
 def _cell(name: str, area: float, inputs: str, function: str, register: str = "", of_clock: str = "") -> str:
     pins = [f"pin ({pin}) {{ direction : input; capacitance : {CAPACITANCE}; }}" for pin in inputs if pin != "K"]
-    output = "Q" if register else "Y"
-    pins.append(_output(output, function, "K" if register else inputs))
+    pins.append(_output("Q" if register else "Y", function, "K" if register else inputs))
     return f"cell ({name}) {{ area : {area}; {register} {' '.join([*pins, of_clock])} }}"
 
 

@@ -58,8 +58,7 @@ class Stepped:
             for (output, function), pins in self.gates:
                 passed[-1][pins[output]] = computing(function)({pin: seen[net] for pin, net in pins.items()}, True)
         self.values = passed[-1]
-        waves = passed if self.glitches else [before, self.values]
-        for one, other in pairwise(waves):
+        for one, other in pairwise(passed if self.glitches else [before, self.values]):
             self.toggles.update(net for net in one if counted and one[net] != other[net])
 
 

@@ -58,8 +58,7 @@ class _Planter(MetaPathFinder):
 
         def execute(module: ModuleType) -> None:
             right(module)
-            catalogue = import_module("sptc.tests.planted")
-            fault = catalogue.faults(room_of(NAME))[NAME]
+            fault = import_module("sptc.tests.planted").faults(room_of(NAME))[NAME]
             if fault.module == module.__name__:
                 fault.plant(module, setattr)
 
