@@ -177,7 +177,7 @@ def _line_maps(count: int, powers: tuple[int, ...] = _LINE_POWERS) -> Iterator[t
 class _Table:
     """Table of scales. A table row is for 1 or 128 rows of A (or columns of B), a table column for a block along K."""
 
-    setting: Setting  #: Operands and epilogue of the correct matrix product
+    setting: Setting  #: Operands and epilogue that the kernel should have used
     axis: int  #: Axis of the matrix product along which the scales vary: 0 for scales of A, 1 for scales of B
     line: str  #: Noun for what a table row stands for, such as "row", "column" or "block of 128 rows"
     array: NDArray

@@ -107,9 +107,9 @@ class Box:
         return np.where(outside, fill, data.reshape(-1, UNIT_BYTES)).reshape(-1)
 
     def write(self, memory: GlobalMemory, data: NDArray, operation: str | None) -> None:
-        """Write those units of `data` that begin inside the tensor, or combine them with the old units by a reduction.
+        """Write `data` to the tensor, or combine it with the old contents of the tensor by a reduction.
 
-        The last unit of a row is written as a whole, even if it exceeds the tensor. Measured on an H200.
+        Units of 16 bytes that begin inside the tensor are written as a whole, even if they end outside it (measured on an H200).
         """
         units, begins = memory.views[UNIT_BYTES], self.inside > 0
         places, new = self.offsets[begins] // UNIT_BYTES, data.view(units.dtype)[begins]

@@ -56,7 +56,7 @@ class Work:
 
 @dataclass(frozen=True)
 class LoopCycles:
-    """Cycles for which a kernel, or one of its loops, occupies the resources of one SM, summed over all CTAs."""
+    """Cycles for which a kernel, or one of its loops, occupies one SM that executes all CTAs of the launch."""
 
     first_line: int
     last_line: int

@@ -21,7 +21,7 @@ _Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, changed: Numerics | None = None) -> int:
-    """Return the index of the first step (rounded sum) whose result may be wrong in a design that ends with code `d`.
+    """Return the index of the first step (rounded sum) that may be wrong in a design whose output has the code `d`.
 
     `golden` is the trace of the golden model, which has another result, and `operands` are one row and one column.
     `changed` are the numerics of the trace if they are not those of its architecture.

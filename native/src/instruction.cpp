@@ -53,7 +53,7 @@ bool take_shape(Words &words, const std::string &word) {
 }
 
 void take_word(Words &words, const std::string &word, const std::string &text) {
-    // For tcgen05, shape, types and saturation are in parentheses after the opcode. Then `word` is one of these three.
+    // In a tcgen05 instruction, `word` is part of the parentheses after the opcode: the shape, a type or the saturation.
     const bool by_opcode = words.family == Family::TCGEN05;
     if (!by_opcode && (word == "sp" || word == "sp::ordered_metadata")) return take(words.sparsity, word, text);
     if (!by_opcode && starts_with(word, "kind::")) return take(words.kind, word.substr(6), text);

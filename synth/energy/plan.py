@@ -33,7 +33,7 @@ class Gates:
     """Gates with the same logic function, whose outputs are consecutive rows of the array of simulated values."""
 
     compute: Computing  #: Gate output as a function of the inputs (see :func:`~sptc.synth.functions.computing`)
-    pins: Mapping[str, Places]  #: For each input pin of the gates, rows of its nets in the array of simulated values
+    pins: Mapping[str, Places]  #: For each input pin: rows of the nets at this pin of each gate
     latest: Places  #: Logic levels of the gates, in ascending order.
     outputs: slice  #: Rows of the gates' outputs in the array of simulated values
 
