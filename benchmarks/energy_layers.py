@@ -35,7 +35,7 @@ Key = tuple[str, str]
 
 
 def operands(i: Instruction, a: Source, b: Source, unit: MappedUnit, cycles: int) -> tuple[MatrixOperands, int]:
-    """Return tiles of a linear layer, pruned if the instruction is sparse, and the layer's number of multiplications."""
+    """Return tiles of a linear layer, pruned if the instruction is sparse, and the layer's multiplication count."""
     with tempfile.TemporaryDirectory() as folder:
         way = Way(instruction=str(i), arch=_ARCH)
         problem = prepare(Path(folder), ProductRequest(way, a, b, prune=bool(i.sparse)))

@@ -81,7 +81,7 @@ class _AnyRows(CarrySaveTree):
         self.constants: list[int] = []
 
     def row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
-        """Return the output words of an abstract adder, the first of which is free."""
+        """Return two words whose sum is that of the inputs. The first may have any value, the second is the rest."""
         word, rest = next(self._free), Signal(self.total_bits)
         value: Value = lowest - word
         for other in (first, second, third):

@@ -59,7 +59,7 @@ class EchoEverywhere(Echo):
     bits = 4
 
     def show(self, m: Module, first: Value) -> None:
-        """Set each word of a result to the oldest entry of the queue of results, followed by the number of the word."""
+        """Set each word of a result to `first`, the oldest queue entry, in the low bits, and the word number above."""
         for place, word in words_of_result(self.o.payload):
             m.d.comb += word.eq(Cat(first, Const(place, 8)))
 

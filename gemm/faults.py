@@ -299,7 +299,7 @@ class _Examination:
         return [one for one, distance in far.items() if distance <= _MOST_ERROR * min(far.values())]
 
     def _by_ways(self, fault: Fault, few: bool = False) -> Iterator[Explanation]:
-        """Yield explanations by a fault and a way of summation; use ways that best reproduce a sample of outputs."""
+        """Yield explanations of the result by a fault, with the ways of summation that best reproduce some outputs."""
         place = np.ix_(*self._probe)
         grid, target, differs = Grid(fault.setting, *self._probe), self.target[place], self.differs[place]
         best, most, tried = None, 0, 0
@@ -355,7 +355,7 @@ class _Examination:
             yield from self._by_ways(fault)
 
     def _uncleared(self) -> Iterator[Explanation]:
-        """Yield explanations by a kernel fault: each output tile begins with the accumulator of the previous tile."""
+        """Yield explanations by the fault that each output tile begins with the accumulator of the previous tile."""
         if not self.setting.epilogue.is_empty or self.setting.has_scales_along_k:
             return
         ways = [way for way in self.problem.ways if way.split_k == 1 and not way.promote and way.stream_k is None]

@@ -109,7 +109,7 @@ class Box:
     def write(self, memory: GlobalMemory, data: NDArray, operation: str | None) -> None:
         """Write `data` to the tensor, or combine it with the old contents of the tensor by a reduction.
 
-        Units of 16 bytes that begin inside the tensor are written as a whole, even if they end outside it (measured on an H200).
+        Units of 16 bytes that begin inside the tensor are written as a whole, even at its edge. Measured on an H200.
         """
         units, begins = memory.views[UNIT_BYTES], self.inside > 0
         places, new = self.offsets[begins] // UNIT_BYTES, data.view(units.dtype)[begins]
