@@ -40,7 +40,8 @@ OPCODES = {
     "abs.s32 neg.s32 not.b32 bfind.u32 bfind.s32 bfind.shiftamt.u32 "
     "bfind.shiftamt.s32 cvt.sat.s8.s32 cvt.sat.u16.s32 cvt.u8.u32 cvt.s16.s32 cvt.sat.u32.s32 "
     "movmatrix.sync.aligned.m8n8.trans.b16",
-    "r rrr": "fma.rn.f16x2 fma.rn.ftz.f16x2 fma.rn.sat.f16x2 fma.rn.bf16x2 mad.hi.u32 mad.hi.s32 mad.lo.s32 sad.s32 "
+    "r rrr": "fma.rn.f16x2 fma.rn.ftz.f16x2 fma.rn.sat.f16x2 fma.rn.bf16x2 fma.rn.relu.f16x2 "
+    "fma.rn.relu.bf16x2 mad.hi.u32 mad.hi.s32 mad.lo.s32 sad.s32 "
     "sad.u32 prmt.b32 prmt.b32.f4e prmt.b32.b4e prmt.b32.rc8 prmt.b32.ecl prmt.b32.ecr prmt.b32.rc16 mad24.lo.s32 "
     "slct.s32.s32 slct.b32.s32 shf.l.clamp.b32 shf.r.clamp.b32 shf.l.wrap.b32 shf.r.wrap.b32 dp4a.s32.u32 dp4a.u32.s32 "
     "dp4a.s32.s32 dp2a.hi.u32.s32 dp2a.lo.s32.s32",

@@ -119,9 +119,10 @@ class _Kernel:
         self.write(f"{opcode} %{result}, {', '.join(operands)};", guard=is_guarded)
 
     def carry(self) -> None:
-        """Write instructions that add or subtract two numbers of 96 bits."""
-        name, (low, middle, high) = self.random.choice(["add", "sub"]), self.several("r", 3)
-        self.write(f"{name}.cc.u32 {low}, %r, %r;", f"{name}c.cc.u32 {middle}, %r, %r;", f"{name}c.u32 {high}, %r, %r;")
+        """Write additions and subtractions, in any order, that pass on the carry flag."""
+        low, middle, high = self.several("r", 3)
+        self.write(f"<add|sub>.cc.u32 {low}, %r, %r;", f"<add|sub>c.cc.u32 {middle}, %r, %r;",
+                   f"<add|sub>c.u32 {high}, %r, %r;")  # fmt: skip
 
     def selection(self) -> None:
         """Write an instruction that compares, selects or moves values."""

@@ -98,8 +98,11 @@ def _with_carry(machine: Machine, ins: Instruction, type_: str) -> Step:
     def step(mask: Mask) -> None:
         *factors, b = (machine.every(read()) for read in reads)
         a = product(*factors) if len(factors) > 1 else factors[0]
-        before = carry if name in _CARRIED else np.zeros(1, np.bool_)
-        total, after = integers.sum_and_carry(a.view(dtype), b.view(dtype), before, subtract=name.startswith("sub"))
+        # As measured on an H200, a - b is a + ~b + 1, and the flag is the carry of this sum: true without a borrow.
+        subtracts = name.startswith("sub")
+        before = carry if name in _CARRIED else np.full(1, subtracts)
+        b = b.view(dtype)
+        total, after = integers.sum_and_carry(a.view(dtype), ~b if subtracts else b, before)
         write(mask, total)
         if "cc" in ins.words:
             np.copyto(carry, after, where=np.True_ if mask is None else mask)

@@ -24,7 +24,7 @@ class CtaBarriers:
         self.cluster_threads = machine.threads * machine.launch.cluster_size
         count = machine.count
         self.waiting = np.zeros(count, np.bool_)
-        self.alive = np.ones(count, np.bool_)
+        self.alive = machine.thread_numbers % machine.threads < machine.launch.threads
         #: Number of the barrier at which each waiting thread waits.
         self.number = np.zeros(count, np.int64)
         #: Number of arrivals at each barrier of each CTA, and number of arrivals that completes the barrier (0: all

@@ -89,8 +89,10 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     mode = next((word for word in qualifiers if word in directed), None)
     if name == "fma" and not {"rn", "rz", "rm", "rp"} & {*qualifiers}:
         raise not_modelled(ins, "the rounding mode is missing")
-    if unknown := [word for word in qualifiers[:-1] if word not in (mode or "rn", "ftz", "NaN", "sat")]:
+    if unknown := [word for word in qualifiers[:-1] if word not in (mode or "rn", "ftz", "NaN", "sat", "relu")]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
+    if "relu" in qualifiers and (name != "fma" or type_ in ("f32", "f64") or "sat" in qualifiers):
+        raise not_modelled(ins, f"'{name}' of type {type_} has no qualifier '.relu'")
     allowed = {"ftz": True, "sat": name in ("add", "sub", "mul", "fma", "mad")}
     for word, is_allowed in allowed.items():
         if word in qualifiers and not (is_allowed and type_ in ("f16", "f16x2", "f32")):
@@ -171,15 +173,18 @@ def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
         raise not_modelled(ins)
     unsigned = "b32" if type_.endswith("x2") else "b16"
     words = ins.words
-    function = half_function(name, type_, nan="NaN" in words, ftz="ftz" in words, sat="sat" in words)
+    relu = "relu" in words
+    function = half_function(name, type_, nan="NaN" in words, ftz="ftz" in words, sat="sat" in words, relu=relu)
     return operation(machine, ins, function, [unsigned] * source_count(ins), unsigned)
 
 
-def half_function(name: str, type_: str, *, nan: bool = False, ftz: bool = False, sat: bool = False) -> Function:
+def half_function(
+    name: str, type_: str, *, nan: bool = False, ftz: bool = False, sat: bool = False, relu: bool = False
+) -> Function:
     """Return an operation on codes of f16 or bf16, single or packed in pairs, that rounds each result once.
 
     `nan` means that the minimum or maximum with a NaN is a NaN, `ftz` that subnormal operands and results of f16 are
-    flushed to zero, and `sat` that results are clamped to [0, 1].
+    flushed to zero, `sat` that results are clamped to [0, 1], and `relu` that negative results become +0.
     """
     element, pair = type_.removesuffix("x2"), type_.endswith("x2")
 
@@ -199,7 +204,7 @@ def half_function(name: str, type_: str, *, nan: bool = False, ftz: bool = False
         if ftz:
             halves = [flushed(half.view("<f2")).view("<u2") for half in halves]
         result = exact(*(decoded(half, element).astype(np.float32) for half in halves))
-        rounded = encoded(clamped(result) if sat else result, element, Rounding("rn")).astype("<u2")
+        rounded = encoded(clamped(result) if sat else result, element, Rounding("rn", relu=relu)).astype("<u2")
         if ftz:
             rounded = flushed(rounded.view("<f2")).view("<u2")
         return rounded.view("<u4" if pair else "<u2")

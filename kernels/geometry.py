@@ -32,6 +32,11 @@ class Launch:
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
+    def lanes(self) -> int:
+        """Number of lanes of the warps of a CTA. Without whole warps, the last lanes have no thread."""
+        return -(-self.threads // 32) * 32
+
+    @property
     def cluster_size(self) -> int:
         """Number of CTAs per cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
@@ -40,13 +45,13 @@ class Launch:
 def special_registers(
     launch: Launch, ctas: NDArray[np.int64]
 ) -> tuple[dict[str, NDArray[np.uint32]], NDArray[np.int64]]:
-    """Return the special registers of all threads of some CTAs, and the rank of each thread's CTA in its cluster.
+    """Return the special registers of all lanes of some CTAs, and the rank of each lane's CTA in its cluster.
 
     `ctas` are the linear numbers of the CTAs in the grid.
     """
-    numbers = np.arange(len(ctas) * launch.threads)
-    thread = numbers % launch.threads
-    cta = ctas[numbers // launch.threads]
+    numbers = np.arange(len(ctas) * launch.lanes)
+    thread = numbers % launch.lanes
+    cta = ctas[numbers // launch.lanes]
     values: dict[str, Any] = {"%laneid": thread % 32, "%warpid": thread // 32, "%smid": np.array([0])}
     values |= {"%nwarpid": np.array([-(-launch.threads // 32)]), "%clusterid.x": cta // launch.cluster_size}
     rest_thread, rest_cta, rank, scale = thread, cta, np.zeros_like(cta), 1

@@ -192,11 +192,9 @@ def highest_bit(a: NDArray, *, distance: bool) -> NDArray[np.uint32]:
     return np.where(zeros == bits, np.uint32(0xFFFFFFFF), place)
 
 
-def sum_and_carry(a: NDArray, b: NDArray, carry: NDArray, *, subtract: bool) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Return a + b + carry and the carry, or a - b - carry and the borrow, of unsigned operands."""
+def sum_and_carry(a: NDArray, b: NDArray, carry: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
+    """Return a + b + carry and the carry of unsigned operands."""
     more = carry.astype(a.dtype)
-    if subtract:
-        return a - b - more, (a < b) | (a - b < more)
     return a + b + more, (a + b < a) | (a + b + more < more)
 
 

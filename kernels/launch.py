@@ -234,8 +234,6 @@ def _check_launch(kernel: Kernel, launch: Launch) -> None:
         raise KernelError(f"a grid has at most {' x '.join(map(str, _MOST_CTAS))} CTAs, not {launch.grid}")
     if launch.threads > _MOST_THREADS:
         raise KernelError(f"a CTA has at most {_MOST_THREADS} threads, not {launch.threads}")
-    if launch.threads % 32:
-        raise KernelError(f"the number of threads of a CTA must be a multiple of 32, not {launch.threads}")
     if launch.cluster_size > _MOST_CLUSTER:
         raise KernelError(f"a cluster has at most {_MOST_CLUSTER} CTAs, not {launch.cluster}")
     if any(side % part for side, part in zip(launch.grid, launch.cluster, strict=True)):
@@ -261,8 +259,8 @@ def _cta_numbers(launch: Launch, start: int, stop: int) -> NDArray[np.int64]:
 
 def _batch(kernel: Kernel, launch: Launch) -> int:
     """Return the number of CTAs that are executed together (a batch): a multiple of the cluster size."""
-    octets = launch.shared + kernel.static_shared + launch.threads * kernel.local_bytes
-    ctas = min(_BATCH_THREADS // launch.threads, _BATCH_BYTES // max(octets, 1))
+    octets = launch.shared + kernel.static_shared + launch.lanes * kernel.local_bytes
+    ctas = min(_BATCH_THREADS // launch.lanes, _BATCH_BYTES // max(octets, 1))
     return max(1, ctas // launch.cluster_size) * launch.cluster_size
 
 

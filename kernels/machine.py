@@ -77,11 +77,14 @@ class Finding:
 
 
 class _Base:
-    """Values of an address base (a register or symbol) in all threads, to which instructions add their offsets."""
+    """Values of an address base (a register or symbol) in all threads, to which instructions add their offsets.
+
+    A base of 32 bits is signed, since its sum with an offset wraps at 2^32, and valid addresses are below 2^31.
+    """
 
     def __init__(self, values: NDArray) -> None:
-        self.values, self.at = values, values.astype(np.int64)
-        self.low, self.high, self.bits = int(values.min()), int(values.max()), int(np.bitwise_or.reduce(values))
+        self.values, self.at = values, (values.view(np.int32) if values.itemsize == 4 else values).astype(np.int64)
+        self.low, self.high, self.bits = int(self.at.min()), int(self.at.max()), int(np.bitwise_or.reduce(self.at))
         #: Key: name of a state space. Value: address base of each thread, as an offset in the array of this memory.
         self.places: dict[str, NDArray[np.int64]] = {}
 
@@ -107,7 +110,8 @@ class Machine:
         self, kernel: Kernel, launch: Launch, ctas: NDArray[np.int64], parameters: bytes, memory: GlobalMemory
     ) -> None:
         self.kernel, self.launch, self.memory, self.parameters = kernel, launch, memory, parameters
-        self.ctas, self.threads = len(ctas), launch.threads
+        # Each lane counts as a thread. A lane without a thread never executes an instruction.
+        self.ctas, self.threads = len(ctas), launch.lanes
         self.count = self.ctas * self.threads
         self.shared_bytes = -(-(kernel.static_shared + launch.shared) // _SHARED_UNIT) * _SHARED_UNIT
         self.shared = np.zeros((self.ctas, self.shared_bytes), np.uint8)
@@ -306,7 +310,7 @@ class Machine:
 
         Raise an error if the mask splits a group, or the last group of a CTA is not complete.
         """
-        if self.launch.threads % group:
+        if self.threads % group:
             raise self.fault(ins, f"a CTA has {self.launch.threads} threads, which is not a multiple of {group}")
         if mask is None:
             return None

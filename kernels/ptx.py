@@ -338,7 +338,7 @@ class _Body:
 
     def directive(self, word: str, statement: str) -> None:
         if word == "reg":
-            declared = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.*)", statement, re.DOTALL)
+            declared = re.fullmatch(r"\.reg\s*\.(\w+)\s+(.*)", statement, re.DOTALL)
             if not declared:
                 raise KernelError(f"'{statement[:60]}' is not a declaration")
             if declared[1] != "pred" and size_of(declared[1]) > 8:

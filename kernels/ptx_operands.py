@@ -83,6 +83,8 @@ def _scalar(text: str, find: Callable[[str], Register | None]) -> Operand:
         return constant
     if register := find(text):
         return register
+    if text == "WARP_SZ":
+        return Immediate(32)
     if not re.fullmatch(_NAME, text):
         raise KernelError(f"'{' '.join(text.split())[:60]}' is not an operand")
     return Special(text) if text.startswith("%") else Symbol(text)

@@ -132,8 +132,7 @@ def test_a_campaign_on_a_runner(tmp_path: Path) -> None:
     assert re.fullmatch("[0-9a-f]{12}", runner.values["steps.begin.outputs.processor"])
     root = ElementTree.parse(runner.reports / "campaign.xml").getroot()
     assert [element.get("value") for element in root.iter("property")] == ["7"]
-    names = {str(case.get("name")) for case in root.iter("testcase")}
-    assert names == {"f16 x f16 to f32", "bf16 x bf16 to f32"}
+    assert {str(case.get("name")) for case in root.iter("testcase")} == {"f16 x f16 to f32", "bf16 x bf16 to f32"}
     assert (runner.reports / "campaign" / "coverage.json").is_file()
     page = (runner.reports / "report.html").read_text(encoding="utf-8")
     assert "none failed" in page

@@ -25,8 +25,7 @@ BLOCK = {"BM": 128, "BN": 128, "BK": 64}
 
 def chain(kind: str, arch: str) -> str:
     """Return the instruction that Triton generates for a type of A and B on an architecture."""
-    bits = {"f16": 16, "bf16": 16, "e4m3": 8, "s8": 8, "tf32": 32}[kind]
-    d, k = ("s32" if kind == "s8" else "f32"), 256 // bits
+    d, k = ("s32" if kind == "s8" else "f32"), 256 // {"f16": 16, "bf16": 16, "e4m3": 8, "s8": 8, "tf32": 32}[kind]
     if arch == "sm_100":
         family = {"f16": "f16", "bf16": "f16", "e4m3": "f8f6f4", "s8": "i8", "tf32": "tf32"}[kind]
         return f"tcgen05.mma.cta_group::1.kind::{family} (m128n128k{k}.{d}.{kind}.{kind})"

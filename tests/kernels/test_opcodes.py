@@ -32,7 +32,7 @@ def test_random(kind: str, count: int | None, rng: np.random.Generator, monkeypa
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     kernels, tiles = (importlib.import_module(f"random_{name}") for name in ("kernels", "tiles"))
     wrong, expected = [], dict(np.load(RANDOM)[kind].tolist())
-    for seed in (27, 195, *rng.permutation([*expected])[:count].tolist()):  # 27, 195: barriers of divergent threads
+    for seed in (385, *rng.permutation([*expected])[:count].tolist()):  # 385: barriers of divergent threads
         if kind == "tiles":
             ptx, arrays, tile = tiles.program(seed)
             tensor, source, target = arrays.values()

@@ -160,8 +160,7 @@ def test_every_instruction_is_of_a_form() -> None:
     shapes = [(form.instruction, m, n) for form in forms() for m in form.rows for n in form.columns]
     held = {replace(instruction, m=m, n=n) for instruction, m, n in shapes}
     assert len(held) == len(shapes)
-    every = [*every_instruction(), *(i for opcode in every_opcode() for i in instructions_of(opcode))]
-    assert set(every) <= held
+    assert {*every_instruction(), *(i for opcode in every_opcode() for i in instructions_of(opcode))} <= held
     # A form of tcgen05 combines every M with every N, although an opcode may reject some of the pairs.
     assert {i for i in held if i.family != "tcgen05"} == set(every_instruction())
 

@@ -33,8 +33,7 @@ def _(warp: Any, right: Any, self: Any, m: Module, core: Any, *others: Any) -> N
 def _(warp: Any, right: Any, self: Any, held: Any, operand: str, index: int) -> Value:
     """With two block scales per row, successive groups of products use the two scales alternately."""
     value = right(self, held, operand, index)
-    turns = Cat(value[:8], value[16:24], value[:8], value[16:24])
-    return Mux(held.scale_size == warp.ScaleSizeCode.X2, turns, value)
+    return Mux(held.scale_size == warp.ScaleSizeCode.X2, Cat(value[:8], value[16:24], value[:8], value[16:24]), value)
 
 
 @amended("rtl.fetch.strides", "rtl.fetch", "CoreMatrixAddress")

@@ -31,8 +31,7 @@ def operands_of(i: Instruction, row: dict[str, str]) -> MatrixOperands:
         return [int(word, 16) for word in words.split()]
 
     def elements(words: str, fmt: Format) -> np.ndarray:
-        up = i.low_bit(fmt) if fmt.name == "e2m1" else 0
-        return np.array(codes(words), CONTAINERS[i.container_bits]) << up
+        return np.array(codes(words), CONTAINERS[i.container_bits]) << (i.low_bit(fmt) if fmt.name == "e2m1" else 0)
 
     keys = row.keys() & {"nibbles", "scale_a", "scale_b"}
     bytes_of = {key: np.array(codes(row[key]), np.uint8)[None, None] for key in keys}
