@@ -6,14 +6,11 @@ Instructions have their line number, for messages.
 
 import re
 from functools import lru_cache
-from math import prod
-
-import numpy as np
 
 from ..errors import KernelError
 from .program import Instruction, Kernel, Negated, Operand, Parameter, Register, Symbol, size_of
 from .ptx_operands import parse_constant, parse_operand, split
-from .values import constant, numpy_type
+from .ptx_variables import DECLARED, VARIABLE, check_size, initial_content
 
 __all__ = ["parse_ptx"]
 
@@ -21,10 +18,6 @@ __all__ = ["parse_ptx"]
 _LATEST_VERSION = (9, 5)
 #: Maximum number of registers in a kernel, and maximum number of decimal digits in a number.
 _MOST_REGISTERS, _MOST_DIGITS = 1 << 20, 60
-#: Maximum bytes of shared variables per CTA, of local variables per thread, of parameters per kernel, and of global or
-#: constant variables per module (PTX ISA, "Kernel Function Parameters"; CUDA C++ Programming Guide, "Technical
-#: Specifications per Compute Capability").
-_MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "param": 32764, "global or constant": 1 << 30}
 #: Directives in the body of a kernel that do not affect its results.
 _IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
 
@@ -53,19 +46,6 @@ def _without_comments(text: str) -> str:
         return match[0] if stays else re.sub(r"[^\n]", " ", match[0])
 
     return _COMMENT.sub(without, text)
-
-
-def _check_size(space: str, size: int) -> None:
-    if size > _MOST_BYTES[space]:
-        raise KernelError(f"the module declares {size} bytes of {space} memory, more than {_MOST_BYTES[space]}")
-
-
-_VARIABLE = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)?\.(?:global|const)\b")
-#: Pattern of a variable's declaration, with single spaces as separators: type, name, array sizes and initial values.
-_DECLARED = re.compile(
-    r"(?:\.\w+ )*?(?:\.align \d+ )?(?:\.v(?P<vector>[248]) )?\.(?P<type>\w+) (?P<name>[%$\w]+)"
-    r"(?P<sides>(?: ?\[\d*\])*)(?: ?= ?(?P<initial>.*?))? ?;"
-)
 
 
 #: Pattern of a declaration in shared or local memory: alignment, vector length, type, name and number of elements.
@@ -135,7 +115,7 @@ class _Module:
                 place = stop + 1
                 continue
             words = re.findall(r"\.(\w+)", text)
-            variable = _VARIABLE.search(text)
+            variable = VARIABLE.search(text)
             if variable and "func" not in words:
                 stop = end if text.endswith(";") else self.closing(end - 1) + 1
                 place = self.variable(place + variable.start(), stop)
@@ -162,13 +142,13 @@ class _Module:
         """Read the declaration of a global or constant variable, and return the index of the text after it."""
         end = self.text.find(";", end - 1) + 1 or len(self.text)
         text = " ".join(self.text[place:end].split())
-        declared = _DECLARED.fullmatch(text)
+        declared = DECLARED.fullmatch(text)
         if not declared:
             raise self.refuse(place, f"'{text[:60]}' is not a declaration")
         if ".extern" in text:
             return end  # any instruction that uses an .extern variable is reported as not modelled
         try:
-            self.variables[declared["name"]] = _initial_content(declared)
+            self.variables[declared["name"]] = initial_content(declared)
         except KernelError as error:
             raise self.refuse(place, str(error)) from None
         return end
@@ -190,32 +170,6 @@ class _Module:
         return kernel
 
 
-def _initial_content(declared: re.Match[str]) -> bytes:
-    """Return the initial content of a variable. Inner braces enclose the values of a row of an array, as in C."""
-    initial, type_ = declared["initial"] or "", declared["type"]
-    sides = [int(side) if side else 0 for side in re.findall(r"\[(\d*)\]", declared["sides"])]
-    vector = int(declared["vector"] or 1)
-    if sides == [0]:
-        sides = [-(-len(re.findall(r"[^{},\s]+", initial)) // vector)]
-    if vector > 1:
-        sides.append(vector)
-    _check_size("global or constant", prod(sides) * size_of(type_))
-    values = np.zeros(prod(sides), numpy_type(type_))
-    place, rows = 0, list[int]()  # index of the next value; for each open brace, index at which its row ends
-    for item in re.findall(r"[{}]|[^{},\s]+", initial):
-        if item == "{":
-            rows.append(place + prod(sides[len(rows) :]))
-        elif item == "}":
-            place = rows.pop() if rows else place
-        else:
-            number = parse_constant(item)
-            if number is None or place >= (rows[-1] if rows else 1):
-                raise KernelError(f"'{item}' is not modelled as an initial value of a variable")
-            values[place] = constant(number, type_)[0]
-            place += 1
-    return values.tobytes()
-
-
 def _parameters(kernel: Kernel, text: str) -> None:
     offset = 0
     for part in split(text):
@@ -227,7 +181,7 @@ def _parameters(kernel: Kernel, text: str) -> None:
         unit = size_of(types[0])
         size, step = unit * int(match[3] or 1), max(int(alignment[1]), 1) if alignment else unit
         offset = -(-offset // step) * step
-        _check_size("param", offset + size)
+        check_size("param", offset + size)
         kernel.parameters.append(Parameter(match[2], types[0], size, offset))
         offset += size
 
@@ -272,7 +226,7 @@ class _Body:
             raise KernelError(f"'{elements}' is not a number of elements")
         unit *= int(declared["vector"] or 1)
         name, size, alignment = declared["name"], unit * count.value, max(int(declared["align"] or unit), 1)
-        _check_size(space, size)
+        check_size(space, size)
         if not size:
             self.dynamic[name] = alignment
             return
@@ -361,7 +315,7 @@ class _Body:
             self.targets[[*self.labels[-1].values()][-1]] = names, list(self.labels)
         elif word in ("shared", "local"):
             self.declare(word, statement)
-            _check_size(word, self.ends[word])
+            check_size(word, self.ends[word])
         elif word not in _IGNORED:
             raise KernelError(f"the directive '.{word}' is not modelled inside a kernel")
 
