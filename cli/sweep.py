@@ -50,8 +50,8 @@ def _execute(options: argparse.Namespace) -> int:
     axes = (options.formats, options.alignment, options.step_bytes, options.mux, options.cuts)
     kinds = (True, False) if options.compare_dense else (not options.dense,)
     places = [Place(*values) for values in product(*map(dict.fromkeys, axes), kinds)]
-    configs = [point.config for point in map(point_at, places) if point.config]
-    if configs and all("alignment_bits" not in config.used_fields for config in configs):
+    configs = [point_at(place).config for place in places]
+    if all(config and "alignment_bits" not in config.used_fields for config in configs):
         refuse(options, ("alignment",), "has no effect, because no format is a float")
     with progress_bar("point", "sptc sweep") as progress:
         points = sweep(places, recipe, jobs=options.jobs or cores(), scheduler=options.scheduler, progress=progress)
