@@ -235,13 +235,13 @@ def _arch_of(config: CoreConfig, i: Instruction) -> str:
     Raise an `Error` if no architecture has these numerics.
     """
 
-    def of_one_step(parameters: Numerics) -> Numerics:
+    def limited(parameters: Numerics) -> Numerics:
         """Return numerics whose step has no more products than the instruction has along K."""
         return replace(parameters, step=min(parameters.step, i.stored_k), source="")
 
     for arch in sorted(i.architectures, key=lambda arch: arch != ARCHITECTURE):
         known = numerics(i, arch)
-        if known.method is Method.INTEGER or of_one_step(known) == of_one_step(operation_of(config, i).numerics):
+        if known.method is Method.INTEGER or limited(known) == limited(operation_of(config, i).numerics):
             return arch
     raise Error(
         f"{i}: no architecture sums products as the datapath {config.name} does: change the datapath, or add --arch "

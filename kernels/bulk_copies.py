@@ -68,7 +68,7 @@ class Box:
         """Number of bytes of shared memory from the first to the last byte of the tile, before the swizzle."""
         return int(self.places.max(initial=-UNIT_BYTES)) + UNIT_BYTES
 
-    def units(self, machine: Machine, start: int) -> NDArray[np.int64]:
+    def shared_units(self, machine: Machine, start: int) -> NDArray[np.int64]:
         """Return the index of each unit of 16 bytes of a tile in the shared memory of all CTAs, swizzled.
 
         The tile begins at the offset `start` in the shared memory of all CTAs.
@@ -153,7 +153,7 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
             raise not_modelled(ins, "the coordinates of a tile must be one vector")
         coordinates = [machine.reader(item, "s32") for item in operand.more[0].items]
         if f"{len(coordinates)}d" not in ins.words:
-            raise not_modelled(ins, f"the opcode does not have {len(coordinates)} coordinates")
+            raise not_modelled(ins, f"the number of coordinates, {len(coordinates)}, is not that of the opcode")
 
         def tile(thread: int) -> Box:
             record = tensor_map(machine, ins, machine.value(read, thread) + offset, thread)
@@ -166,10 +166,9 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
             if writes and min(corner) < 0:
                 raise machine.fault(ins, f"a store to a tensor has the negative coordinate {min(corner)}", thread)
             box = Box.from_map(record, corner)
-            used, octets = box.inside > 0, UNIT_BYTES if writes else box.inside  # stores write whole units
-            if used.any() and not machine.memory.contains(
-                int(box.offsets[used].min()), int((box.offsets + octets)[used].max())
-            ):
+            used = box.inside > 0
+            starts, ends = box.offsets, box.offsets + (UNIT_BYTES if writes else box.inside)  # stores write whole units
+            if used.any() and not machine.memory.contains(int(starts[used].min()), int(ends[used].max())):
                 raise machine.fault(ins, "the tensor of the tensor map is not inside one array", thread)
             return box
 
@@ -217,7 +216,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
             slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
             if machine.checker:
                 for start in places:
-                    written = box.units(machine, start) * UNIT_BYTES
+                    written = box.shared_units(machine, start) * UNIT_BYTES
                     machine.checker.overwrite(ins, np.array([thread]), written, UNIT_BYTES)
                     machine.checker.begins(ins, written, UNIT_BYTES, "write")
             machine.queue.append(partial(_fill, machine, ins, box, places, slots))
@@ -234,7 +233,7 @@ def _fill(machine: Machine, ins: Instruction, box: Box, places: list[int], slots
     origins = box.words() if compared else None
     for place, slot in zip(places, slots, strict=True):
         machine.work.octets[ins.line] += box.octets
-        units = box.units(machine, place)
+        units = box.shared_units(machine, place)
         machine.views["shared"][UNIT_BYTES][units] = data
         if machine.checker:
             machine.checker.ends(units * UNIT_BYTES, UNIT_BYTES, "write")
@@ -278,14 +277,14 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
             _check_tile(machine, ins, place, box, thread)
             machine.work.octets[ins.line] += box.octets
             if machine.checker:
-                read = box.units(machine, place) * UNIT_BYTES
+                read = box.shared_units(machine, place) * UNIT_BYTES
                 machine.checker.reads_in_bulk(ins, [thread], read, UNIT_BYTES)
                 machine.checker.begins(ins, read, UNIT_BYTES, "read")
 
         def execute(chosen: Mask) -> None:
             for thread, (box, place) in tasks.items():
                 if chosen is None or chosen[thread]:
-                    units = box.units(machine, place)
+                    units = box.shared_units(machine, place)
                     if machine.checker:
                         machine.checker.ends(units * UNIT_BYTES, UNIT_BYTES, "read")
                     box.write(machine.memory, machine.views["shared"][UNIT_BYTES].take(units), operation)

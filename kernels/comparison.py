@@ -37,7 +37,8 @@ def _comparison(word: str) -> Function:
 
 #: Types that can be compared: types that allow ``.ftz`` (subnormal numbers are flushed to zero), and other types.
 _FLUSHED = ("f16", "f16x2", "f32")
-_OTHERS = ("bf16", "bf16x2", "f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)))
+_INTEGERS = tuple(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))
+_OTHERS = ("bf16", "bf16x2", "f64", *_INTEGERS)
 _ORDER = ("lt", "le", "gt", "ge")
 #: Operators of each kind of type, by the first letter of the type.
 _OPERATORS = {
@@ -47,6 +48,7 @@ _OPERATORS = {
 
 
 def _is_16_bit_float(type_: str) -> bool:
+    """Return whether a type is f16 or bf16, or a pair of them."""
     return type_.removesuffix("x2") in ("f16", "bf16")
 
 
@@ -140,8 +142,7 @@ def _set(machine: Machine, ins: Instruction) -> Step:
 def _select_by_sign(machine: Machine, ins: Instruction) -> Step:
     """Execute ``slct``: select the first operand if the third is not negative; a NaN selects the second operand."""
     *qualifiers, type_, sign_type = ins.words[1:]
-    types = ("f32", "f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)))
-    if [*qualifiers, sign_type] not in (["s32"], ["f32"], ["ftz", "f32"]) or type_ not in types:
+    if [*qualifiers, sign_type] not in (["s32"], ["f32"], ["ftz", "f32"]) or type_ not in ("f32", "f64", *_INTEGERS):
         raise not_modelled(ins)
 
     def select(a: NDArray, b: NDArray, sign: NDArray) -> NDArray:

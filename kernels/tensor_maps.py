@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import KernelError
+from ..isa.memory import SWIZZLES as PATTERNS
 from ..isa.memory import UNIT_BYTES
 from .program import size_of
 
@@ -79,7 +80,7 @@ class MapRecord:
             raise KernelError(
                 f"a box must have sides of 1 to 256 elements, and rows of a multiple of 16 bytes, not {self.box[::-1]}"
             )
-        if self.swizzle != "none" and row > (most := int(self.swizzle[:-1])):
+        if self.swizzle != "none" and row > (most := PATTERNS[self.swizzle].row_bytes):
             raise KernelError(f"the rows of a box have {row} bytes; the swizzle {self.swizzle} allows at most {most}")
         if self.fill == "nan" and self.element not in _FLOATS:
             raise KernelError(f"a fill of nan requires elements of type {', '.join(_FLOATS)}, not {self.element}")
@@ -114,8 +115,8 @@ class MapRecord:
             index = np.arange(start, start + side)
             offsets = np.add.outer(index * stride, offsets).ravel()
             octets = np.multiply.outer((index >= 0) & (index < extent), octets).ravel()
-        # Rows that are shorter than the swizzle pattern are stored at the distance of its length.
-        pitch = max(row_bytes, int(self.swizzle.removesuffix("B")) if self.swizzle != "none" else 0)
+        # A row that is shorter than the swizzle pattern occupies the length of the pattern. Measured on an H200.
+        pitch = max(row_bytes, PATTERNS[self.swizzle].row_bytes)
         places = np.add.outer(np.arange(len(offsets) // len(columns)) * pitch, columns).ravel()
         return offsets, octets, places
 

@@ -201,13 +201,13 @@ def test_the_unit_of_a_product_may_be_beyond_float32(tmp_path: Path, rng: Random
 
 def test_errors() -> None:
     reference = np.array([0.0, 1.0, 1.0, 100.0, np.inf, -2.0])
-    found = Errors.of(np.array([0.0, 1.0, 1.5, 100.001, np.inf, np.nan]), reference)
-    assert (found.largest, found.largest_reference, found.total_reference) == (0.5, 100.0, 102.0)
-    assert found.counts[0] == 2
-    assert found.counts[2 + list(DECADES).index(-1)] == 1
-    assert found.counts[2 + list(DECADES).index(-5)] == 1
-    both = found + found
-    assert both.total == 2 * found.total
+    errors = Errors.of(np.array([0.0, 1.0, 1.5, 100.001, np.inf, np.nan]), reference)
+    assert (errors.largest, errors.largest_reference, errors.total_reference) == (0.5, 100.0, 102.0)
+    assert errors.counts[0] == 2
+    assert errors.counts[2 + list(DECADES).index(-1)] == 1
+    assert errors.counts[2 + list(DECADES).index(-5)] == 1
+    both = errors + errors
+    assert both.total == 2 * errors.total
     assert sum(both.counts) == 8
 
 

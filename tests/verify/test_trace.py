@@ -205,13 +205,13 @@ def test_outputs_of_tensor_memory(rng: np.random.Generator) -> None:
 
 
 def test_an_object_for_notebooks() -> None:
-    found = trace(recorded(r"mma\.sp-ordered\..*f16\.f16\.f32\.selector0\.npz"), 1, 2, 3, hardware=False)
-    text, html = str(found), found._repr_html_()
-    assert text.splitlines()[2] == found.title
-    assert text.splitlines()[0].startswith(f"D is 0x{found.golden.d:08x}")
-    assert html.count("<tr") == sum(len(s.products) + 2 for s in found.golden.steps)
-    assert found._repr_svg_().count("<svg") == 1
-    assert MUX_OF_ARCHITECTURE[found.golden.arch] == "mux4"
+    traced = trace(recorded(r"mma\.sp-ordered\..*f16\.f16\.f32\.selector0\.npz"), 1, 2, 3, hardware=False)
+    text, html = str(traced), traced._repr_html_()
+    assert text.splitlines()[2] == traced.title
+    assert text.splitlines()[0].startswith(f"D is 0x{traced.golden.d:08x}")
+    assert html.count("<tr") == sum(len(s.products) + 2 for s in traced.golden.steps)
+    assert traced._repr_svg_().count("<svg") == 1
+    assert MUX_OF_ARCHITECTURE[traced.golden.arch] == "mux4"
 
 
 WHOLE, HALF = (parse(f"mma.sync.aligned.m16n8k{k}.row.col.f16.f16.f16.f16") for k in (16, 8))
