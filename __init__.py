@@ -41,6 +41,7 @@ __all__ = [
     "MetadataError",
     "OperandError",
     "OrderError",
+    "StructParameter",
     "TensorMap",
     "WgmmaSequence",
     "diagnose",
@@ -76,7 +77,8 @@ if TYPE_CHECKING:
     from .gemm.unpack import unpack as unpack
     from .kernels import tilelang as tilelang
     from .kernels import triton as triton
-    from .kernels.launch import TensorMap as TensorMap
+    from .kernels.arguments import StructParameter as StructParameter
+    from .kernels.arguments import TensorMap as TensorMap
     from .kernels.launch import run_kernel as run_kernel
     from .tensors.compressed import Compressed as Compressed
 
@@ -92,7 +94,8 @@ _LATER = {
     "run_kernel": (".kernels.launch", "run_kernel"),
     "save": (".gemm.tile_file", "save"),
     "unpack": (".gemm.unpack", "unpack"),
-    "TensorMap": (".kernels.launch", "TensorMap"),
+    "StructParameter": (".kernels.arguments", "StructParameter"),
+    "TensorMap": (".kernels.arguments", "TensorMap"),
     "tilelang": (".kernels.tilelang", ""),
     "triton": (".kernels.triton", ""),
     "Compressed": (".tensors.compressed", "Compressed"),

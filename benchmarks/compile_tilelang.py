@@ -15,7 +15,7 @@ import numpy as np
 import tilelang
 import tilelang.language as T  # noqa: N812  (as every TileLang program writes it)
 from kernel_records import NAMES, fields
-from sptc.kernels.launch import TensorMap
+from sptc import TensorMap
 from sptc.kernels.tilelang import compile_function
 
 

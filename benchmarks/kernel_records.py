@@ -60,7 +60,13 @@ def operands_digest(arrays: dict[str, NDArray]) -> str:
 
 
 def fields(
-    name: str, ptx: str, launch: dict[str, Any], result: NDArray | None = None, *, whole: bool = False
+    name: str,
+    ptx: str,
+    launch: dict[str, Any],
+    result: NDArray | None = None,
+    *,
+    whole: bool = False,
+    arrays: dict[str, NDArray] | None = None,
 ) -> dict[str, NDArray[np.uint8]]:
     """Return the record of a kernel as arrays of an ``.npz`` archive.
 
@@ -74,10 +80,13 @@ def fields(
         Result that a GPU wrote; its digest is recorded.
     whole : bool
         Record the whole result in addition to its digest.
+    arrays : dict, optional
+        Arrays of the launch that are recorded, since no seed determines them.
     """
     parts = {"ptx": zlib.compress(ptx.encode(), 9), "launch": json.dumps(launch).encode()}
     if result is not None:
         parts["digest"] = hashlib.sha256(result.tobytes()).digest()
         if whole:
             parts["d"] = zlib.compress(result.tobytes(), 6)
+    parts |= {name: zlib.compress(array.tobytes(), 9) for name, array in (arrays or {}).items()}
     return {f"{name}|{part}": np.frombuffer(value, np.uint8) for part, value in parts.items()}

@@ -2,9 +2,10 @@
 
     python benchmarks/launch_kernels.py KERNELS.npz RECORD.npz [--results]
 
-``KERNELS.npz`` contains the PTX and the launch description of each kernel, as ``compile_tilelang.py`` writes them. The
-script writes this content and a digest of each result to ``RECORD.npz``; with ``--results``, also the results. The
-script needs numpy and the CUDA driver, but not the package ``sptc``.
+``KERNELS.npz`` contains the PTX and the launch description of each kernel, as ``compile_tilelang.py`` and
+``cuda_programs.py`` write them. The script writes this content and a digest of each result to ``RECORD.npz``; with
+``--results``, also the results. If ``KERNELS.npz`` has the digest of a result of the model, the script compares both.
+The script needs numpy and the CUDA driver, but not the package ``sptc``.
 """
 
 import argparse
@@ -22,9 +23,9 @@ from numpy.typing import NDArray
 #: Value of ``CUtensorMapDataType`` for each PTX type, and for elements without a given type by their size in bytes.
 MAP_TYPES: dict[str | int, int] = {
     "u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "s64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "f32.ftz": 10,
-    "tf32": 11, "tf32.ftz": 12, 1: 0, 2: 1, 4: 2, 8: 4,
+    "tf32": 11, "tf32.ftz": 12, "b4x16": 13, "b4x16_p64": 14, "b6x16_p32": 15, 1: 0, 2: 1, 4: 2, 8: 4,
 }  # fmt: skip
-SWIZZLES, FILLS = ("none", "32B", "64B", "128B"), ("zeros", "nan")
+SWIZZLES, FILLS = ("none", "32B", "64B", "128B", "128B with 32B atoms"), ("zeros", "nan")
 MAX_DYNAMIC_SHARED, CLUSTER_DIMENSION, MAP_BYTES, LOG_BYTES = 8, 4, 128, 1 << 14
 #: Values of ``CU_JIT_ERROR_LOG_BUFFER``, ``CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`` and ``CU_JIT_OPTIMIZATION_LEVEL``.
 OPTIONS = (5, 6, 7)
@@ -97,15 +98,29 @@ class Driver:
         return encoded
 
 
-def run(driver: Driver, ptx: str, launch: dict[str, Any]) -> tuple[NDArray, dict[str, NDArray]]:
-    """Launch a recorded kernel on the GPU, and return the result and the operands of the kernel."""
-    arrays = draw(launch["arrays"], launch["seed"])
+def structure(driver: Driver, argument: dict[str, Any], addresses: dict[str, c_uint64]) -> Any:
+    """Return a structure of a launch as an array of bytes, with pointers and tensor maps of the GPU."""
+    octets = (ctypes.c_uint8 * (len(argument["struct"]) // 2)).from_buffer(bytearray.fromhex(argument["struct"]))
+    for offset, item in argument["pointers"].items():
+        is_map = "map" in item
+        value = driver.tensor_map(addresses[item["map"]], item, 1) if is_map else addresses[item["array"]]
+        ctypes.memmove(byref(octets, int(offset)), byref(value), MAP_BYTES if is_map else 8)
+    return octets
+
+
+def run(driver: Driver, ptx: str, launch: dict[str, Any], arrays: dict[str, NDArray]) -> NDArray:
+    """Launch a recorded kernel on the GPU, and return the result: the array `d`, or all arrays if there is no `d`.
+
+    The results are written to `arrays`.
+    """
     addresses = {name: driver.copied(array) for name, array in arrays.items()}
     function = driver.function(ptx, launch["entry"], launch["shared"])
     values: list[Any] = []
     for argument in launch["arguments"]:
         if isinstance(argument, int):
             values.append(c_uint64(argument & (1 << 64) - 1))
+        elif "struct" in argument:
+            values.append(structure(driver, argument, addresses))
         elif "bytes" in argument:
             values.append((ctypes.c_uint8 * argument["bytes"])())
         elif "tile" in argument:
@@ -119,9 +134,11 @@ def run(driver: Driver, ptx: str, launch: dict[str, Any]) -> tuple[NDArray, dict
     config = Config(sides, launch["shared"], None, ctypes.addressof(cluster), 1)
     driver.call("cuLaunchKernelEx", byref(config), function, pointers, None)
     driver.call("cuCtxSynchronize")
-    result = arrays["d"]
-    driver.call("cuMemcpyDtoH_v2", c_void_p(result.ctypes.data), addresses["d"], ctypes.c_size_t(result.nbytes))
-    return result, arrays
+    names = ["d"] if "d" in arrays else [*arrays]
+    for name in names:
+        size = ctypes.c_size_t(arrays[name].nbytes)
+        driver.call("cuMemcpyDtoH_v2", c_void_p(arrays[name].ctypes.data), addresses[name], size)
+    return arrays["d"] if "d" in arrays else np.concatenate([*arrays.values()])
 
 
 def main() -> None:
@@ -139,13 +156,24 @@ def main() -> None:
         launch = json.loads(texts[f"{name}|launch"])
         try:
             ptx = zlib.decompress(texts[f"{name}|ptx"]).decode()
-            result, arrays = run(driver, ptx, launch)
+            if stored := launch.get("stored"):
+                arrays = {part: np.frombuffer(bytearray(zlib.decompress(texts[f"{name}|{part}"])), np.uint8)
+                          for part in stored}  # fmt: skip
+                before = {part: array.copy() for part, array in arrays.items()}
+            else:
+                arrays, before = draw(launch["arrays"], launch["seed"]), {}
+                launch["operands"] = operands_digest(arrays)
+            result = run(driver, ptx, launch, arrays)
         except RuntimeError as error:
             print(f"{name}: {error}", flush=True)
             continue
-        launch |= {"gpu": driver.name, "operands": operands_digest(arrays)}
-        records |= fields(name, ptx, launch, result, whole=chosen.results)
-        print(f"{name}: {result.size} outputs", flush=True)
+        launch["gpu"] = driver.name
+        records |= fields(name, ptx, launch, result, whole=chosen.results, arrays=before)
+        digests = records[f"{name}|digest"].tobytes(), texts.get(f"{name}|digest")
+        equal = (
+            "" if digests[1] is None else ", equal to the model" if digests[0] == digests[1] else ", not the model's"
+        )
+        print(f"{name}: {result.size} outputs{equal}", flush=True)
     np.savez(chosen.record, **records)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import InstructionError
 from ..isa.matrix_moves import ROW_BYTES, matrix_move_map, parse_matrix_move
+from ..operands.matrix_moves import unpacked
 from .machine import CLUSTER_SHIFT, WARP, Builder, Machine, Mask, Places, Step, not_modelled
 from .memory import UNSIGNED
 from .program import Address, Instruction, Operand, Register, Symbol, items_of, size_of
@@ -32,15 +33,19 @@ def space_of(ins: Instruction) -> str:
     return next((word.split("::")[0] for word in ins.words[1:] if word.split("::")[0] in _SPACES), "generic")
 
 
+def _type_of(ins: Instruction) -> tuple[str, int]:
+    """Return the type of the elements that a load or store moves, and their number. Two of b64 replace one of b128."""
+    count = next((_VECTORS[word] for word in ins.words[1:-1] if word in _VECTORS), 1)
+    return ("b64", 2 * count) if ins.words[-1] == "b128" else (ins.words[-1], count)
+
+
 def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: int) -> tuple[Places, int, int]:
     """Check a load or store. Return a function that gives the addresses, and the bytes per thread and per access."""
-    count = 1
     for word in ins.words[1:-1]:
-        if word in _VECTORS:
-            count = _VECTORS[word]
-        elif word.split("::")[0] not in _SPACES and word not in _HINTS:
+        if word.split("::")[0] not in _SPACES and word not in _HINTS and word not in _VECTORS:
             raise not_modelled(ins, f"the qualifier '.{word}' is not supported")
-    size = size_of(ins.words[-1])
+    type_, count = _type_of(ins)
+    size = size_of(type_)
     if registers != count or size > 8:
         raise not_modelled(ins, f"an operand has {registers} elements of {8 * size} bits, not {count} of up to 64 bits")
     octets = size * count
@@ -60,7 +65,7 @@ def _is_call_parameter(machine: Machine, ins: Instruction, address: Operand) -> 
 def _load(machine: Machine, ins: Instruction) -> Step:
     if ins.words[1] == "matrix":
         raise not_modelled(ins)
-    type_, items = ins.words[-1], items_of(ins.operands[0])
+    (type_, _), items = _type_of(ins), items_of(ins.operands[0])
     if _is_call_parameter(machine, ins, ins.operands[1]):
         writes, zero = [machine.writer(item, type_) for item in items], np.zeros(1, numpy_type(type_))
         return lambda mask: [write(mask, zero) for write in writes]
@@ -82,7 +87,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 
 
 def _store(machine: Machine, ins: Instruction) -> Step:
-    size, items = size_of(ins.words[-1]), items_of(ins.operands[1])
+    size, items = size_of(_type_of(ins)[0]), items_of(ins.operands[1])
     if _is_call_parameter(machine, ins, ins.operands[0]):
         return lambda mask: None
     places, octets, unit = _accesses(machine, ins, ins.operands[0], len(items))
@@ -158,8 +163,6 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
         move = parse_matrix_move(ins.opcode)
     except InstructionError as error:
         raise not_modelled(ins, str(error)) from None
-    if move.source:
-        raise not_modelled(ins, "conversion of elements, such as from .b6x16_p32, is not supported")
     is_load = move.opcode == "ldmatrix"
     registers, address = ins.operands if is_load else ins.operands[::-1]
     numbers, places = machine.register_numbers(registers), machine.places(address, "shared", ins, ROW_BYTES)
@@ -172,7 +175,7 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     # in the rows; for each element of the rows, `in_registers` has its index in the registers.
     size = move.container_bits // 8
     of_row = where.address_lanes.size // move.matrices * where.matrices + where.rows
-    elements = (of_row * ROW_BYTES + where.row_low_bits // 8) // size
+    elements = of_row * move.row_elements + where.elements
     in_rows, lanes = elements.swapaxes(0, 1).reshape(move.registers, -1), where.address_lanes.ravel()
     in_registers = np.argsort(elements.ravel())
 
@@ -186,7 +189,10 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
         rows = at.reshape(-1, WARP)[:, lanes] >> 4
         rows, memory = rows if groups is None else rows[groups], machine.views[space][ROW_BYTES]
         if is_load:
-            data = memory.take(rows).view(f"<u{size}")
+            data = memory.take(rows)
+            if move.source:
+                data = unpacked(move, data.view(np.uint8).reshape(*rows.shape, ROW_BYTES)).reshape(len(rows), -1)
+            data = data.view(f"<u{size}")
             values = np.stack([data.take(places, axis=1).view("<u4") for places in in_rows])
             machine.spread(numbers, np.moveaxis(values, 0, -1), groups, WARP)
         else:

@@ -5,6 +5,7 @@ Instructions" and "Floating Point Instructions".
 """
 
 import operator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -189,6 +190,10 @@ def _dot_product(machine: Machine, ins: Instruction) -> Step:
 def _move(machine: Machine, ins: Instruction) -> Step:
     type_ = ins.words[-1]
     destination, source = ins.operands
+    if isinstance(destination, Vector) and isinstance(source, Vector):  # of .b128
+        halves = [operation(machine, replace(ins, operands=pair), lambda a: a, ["b64"], "b64")
+                  for pair in zip(destination.items, source.items, strict=True)]  # fmt: skip
+        return lambda mask: [half(mask) for half in halves]
     if isinstance(destination, Vector):
         part = size_of(type_) // len(destination.items)
         read = machine.reader(source, f"b{8 * size_of(type_)}")

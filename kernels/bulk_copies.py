@@ -16,14 +16,14 @@ from .access import space_of
 from .barriers import barriers
 from .codes import Rounding, encoded
 from .copies import ThreadGroups, copy_step, group_step
-from .machine import WARP, Machine, Mask, Step, not_modelled
+from .machine import WARP, Machine, Mask, Reader, Step, not_modelled
 from .memory import GLOBAL_BASE, SHARED_WINDOW, GlobalMemory
 from .program import Address, Immediate, Instruction, Operand, Vector, at_line
 from .reductions import REDUCTIONS, is_reduction, memory_type, reduction
 from .tensor_maps import FIELDS, MAP_BYTES, MapRecord
 from .values import numpy_type
 
-__all__ = ["Box", "any_copy_step", "map_step"]
+__all__ = ["Box", "any_copy_step", "map_step", "write_later"]
 
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
@@ -49,6 +49,7 @@ class Box:
     inside: NDArray[np.int64]  #: number of bytes of each unit that the tensor contains
     places: NDArray[np.int64]  #: offset of each unit in the tile in shared memory, before the swizzle
     swizzle: str = "none"  #: swizzle mode of the bytes in shared memory
+    unit_octets: int = UNIT_BYTES  #: number of bytes of a unit of shared memory that are not padding
     fill: int = 0  #: 16-bit word that fills the parts of the box outside the tensor
     rounds: bool = False  #: whether loads round f32 words to tf32
     flushes: bool = False  #: whether additions flush subnormal f32 operands and results to zero
@@ -61,7 +62,9 @@ class Box:
         offsets = offsets + (tile.address - GLOBAL_BASE)
         rounds, element = tile.element.startswith("tf32"), tile.element.removeprefix("t").removesuffix(".ftz")
         flushes = tile.element.endswith(".ftz")
-        return cls(tile.box_bytes, element, offsets, inside, places, tile.swizzle, fill, rounds, flushes)
+        return cls(
+            tile.box_bytes, element, offsets, inside, places, tile.swizzle, tile.unit_octets, fill, rounds, flushes
+        )
 
     @property
     def extent(self) -> int:
@@ -94,9 +97,12 @@ class Box:
 
         Words of a tensor of tf32 are rounded to nearest even; a NaN becomes 0x7fffe000. Measured on an H200.
         """
-        units, places = memory.views[UNIT_BYTES], self.offsets // UNIT_BYTES
         is_whole = bool((self.inside == UNIT_BYTES).all())
-        data = units.take(places if is_whole else np.where(self.inside > 0, places, 0)).view(np.uint8)
+        offsets = self.offsets if is_whole else np.where(self.inside > 0, self.offsets, 0)
+        if self.unit_octets < UNIT_BYTES:  # such units begin at multiples of 4 bytes
+            data = memory.views[_WORD].take(offsets[:, None] // _WORD + np.arange(UNIT_BYTES // _WORD)).view(np.uint8)
+        else:
+            data = memory.views[UNIT_BYTES].take(offsets // UNIT_BYTES).view(np.uint8)
         if self.rounds:
             words = data.view(np.float32).astype(np.float64)
             data = encoded(words, "tf32", Rounding("rn")).view(np.uint8)
@@ -161,8 +167,11 @@ def _boxes(machine: Machine, ins: Instruction, operand: Operand, rest: list[Oper
                 raise machine.fault(ins, f"the tensor map has {axes} axes, not {len(coordinates)}", thread)
             corner = [machine.value(coordinate, thread) for coordinate in coordinates]
             # An H200 stops at these coordinates with the error "illegal instruction".
-            if corner[0] * record.element_bytes % UNIT_BYTES:
-                raise machine.fault(ins, f"the first coordinate, {corner[0]}, is not at a multiple of 16 bytes", thread)
+            if corner[0] % record.first_step:
+                unit = f"{record.first_step} elements" if record.unit_octets < UNIT_BYTES else "16 bytes"
+                raise machine.fault(ins, f"the first coordinate, {corner[0]}, is not at a multiple of {unit}", thread)
+            if writes and record.unit_octets < UNIT_BYTES:
+                raise machine.fault(ins, f"a store of {record.element} is not modelled", thread)
             if writes and min(corner) < 0:
                 raise machine.fault(ins, f"a store to a tensor has the negative coordinate {min(corner)}", thread)
             box = Box.from_map(record, corner)
@@ -211,34 +220,68 @@ def _load(machine: Machine, ins: Instruction) -> Step:
         for thread in machine.active(mask).tolist():
             box, place = box_of(thread), int(at[thread])
             _check_tile(machine, ins, place, box, thread)
-            others = machine.distances(thread, multicast)
-            places = [place + other * machine.shared_bytes for other in others]
-            slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
-            if machine.checker:
-                for start in places:
-                    written = box.shared_units(machine, start) * UNIT_BYTES
-                    machine.checker.overwrite(ins, np.array([thread]), written, UNIT_BYTES)
-                    machine.checker.begins(ins, written, UNIT_BYTES, "write")
-            machine.queue.append(partial(_fill, machine, ins, box, places, slots))
+            # The checker compares the layout of a tile with source addresses only for copies without swizzle. Only such
+            # copies can write tiles that do not consist of core matrices.
+            compared = machine.checker and machine.checker.tiles and box.swizzle == "none"
+            write_later(
+                machine,
+                ins,
+                thread,
+                [box.shared_units(machine, start) for start in machine.in_ctas(thread, place, multicast)],
+                _barriers(machine, ins, thread, int(objects[thread]), multicast),
+                partial(box.read, machine.memory),
+                box.octets,
+                box.words() if compared else None,
+            )
 
     return step
 
 
-def _fill(machine: Machine, ins: Instruction, box: Box, places: list[int], slots: list[int]) -> None:
-    """Write copied bytes to the shared memory of one or more CTAs, and count them at an ``mbarrier`` of each CTA."""
-    data = box.read(machine.memory).view(np.complex128)
-    # The checker compares the layout of a tile with source addresses only for copies without swizzle. Only such copies
-    # can write tiles that do not consist of core matrices.
-    compared = machine.checker and machine.checker.tiles and box.swizzle == "none"
-    origins = box.words() if compared else None
-    for place, slot in zip(places, slots, strict=True):
-        machine.work.octets[ins.line] += box.octets
-        units = box.shared_units(machine, place)
-        machine.views["shared"][UNIT_BYTES][units] = data
-        if machine.checker:
-            machine.checker.ends(units * UNIT_BYTES, UNIT_BYTES, "write")
-            machine.checker.wrote_in_bulk(ins, units * UNIT_BYTES, slot, origins)
-        barriers(machine).complete(slot, box.octets, ins)
+def _barriers(machine: Machine, ins: Instruction, thread: int, place: int, multicast: Reader | None) -> list[int]:
+    """Return the index of the ``mbarrier`` that counts the bytes of each destination CTA.
+
+    With ``.cta_group::2``, a copy to either CTA of a pair is counted in the CTA whose rank is even or odd like that of
+    the CTA with the given ``mbarrier``.
+    """
+    size = machine.shared_bytes
+    places = machine.in_ctas(thread, place, multicast)
+    if multicast and "cta_group::2" in ins.words:
+        places = [each + ((place // size) % 2 - (each // size) % 2) * size for each in places]
+    return [each // 8 for each in places]
+
+
+def write_later(
+    machine: Machine,
+    ins: Instruction,
+    thread: int,
+    targets: list[NDArray[np.int64]],
+    slots: list[int],
+    read: Callable[[], NDArray],
+    octets: int,
+    origins: NDArray[np.int64] | None = None,
+) -> None:
+    """Queue an asynchronous write of units of 16 bytes to the shared memory of one or more CTAs.
+
+    Each of `targets` contains the indices of the units in one CTA, and the element of `slots` at the same place is the
+    index of the ``mbarrier`` that counts `octets` written bytes. The function `read` returns the data at the time of
+    the write. `origins` are the offsets in global memory of the words that a copy moves.
+    """
+    if machine.checker:
+        for units in targets:
+            machine.checker.overwrite(ins, np.array([thread]), units * UNIT_BYTES, UNIT_BYTES)
+            machine.checker.begins(ins, units * UNIT_BYTES, UNIT_BYTES, "write")
+
+    def write() -> None:
+        data = read().view(np.complex128)
+        for units, slot in zip(targets, slots, strict=True):
+            machine.work.octets[ins.line] += octets
+            machine.views["shared"][UNIT_BYTES][units] = data
+            if machine.checker:
+                machine.checker.ends(units * UNIT_BYTES, UNIT_BYTES, "write")
+                machine.checker.wrote_in_bulk(ins, units * UNIT_BYTES, slot, origins)
+            barriers(machine).complete(slot, octets, ins)
+
+    machine.queue.append(write)
 
 
 def _check_tile(machine: Machine, ins: Instruction, place: int, box: Box, thread: int) -> None:

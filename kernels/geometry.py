@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Launch", "special_registers"]
+__all__ = ["Clusters", "Launch", "cta_numbers", "special_registers"]
 
 _AXES = "xyz"
 
@@ -40,6 +40,33 @@ class Launch:
     def cluster_size(self) -> int:
         """Number of CTAs per cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+
+@dataclass
+class Clusters:
+    """The clusters of a grid, which start in the order of their numbers unless a kernel cancels them."""
+
+    count: int
+    #: Number of clusters that have started or were cancelled.
+    taken: int = 0
+
+    def take(self, most: int) -> range:
+        """Return the numbers of the next clusters, at most `most`, and count them as taken."""
+        first, self.taken = self.taken, min(self.taken + most, self.count)
+        return range(first, self.taken)
+
+
+def cta_numbers(launch: Launch, clusters: range) -> NDArray[np.int64]:
+    """Return the linear numbers, in the grid, of the CTAs of some clusters, cluster by cluster."""
+    size = launch.cluster_size
+    cluster, rank = np.divmod(np.arange(clusters.start * size, clusters.stop * size, dtype=np.int64), size)
+    numbers, scale = np.zeros_like(rank), 1
+    for side, part in zip(launch.grid, launch.cluster, strict=True):
+        cluster, place = np.divmod(cluster, side // part)
+        rank, inside = np.divmod(rank, part)
+        numbers += (place * part + inside) * scale
+        scale *= side
+    return numbers
 
 
 def special_registers(

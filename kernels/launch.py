@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from ..api.backends import backend as backend_named
 from ..errors import KernelError
 from ..isa.architectures import target_named
+from .arguments import global_memory
 from .checker import Checker
 from .cycles import LoopCycles, Work, launch_cycles, loops
+from .geometry import Clusters, cta_numbers
 from .machine import Finding, Launch, Machine
-from .memory import GlobalMemory, parameter_space
-from .program import Kernel, size_of
+from .program import Kernel
 from .ptx import parse_ptx
 from .schedule import Program
-from .tensor_maps import MAP_BYTES, MapRecord
 
-__all__ = ["KernelRun", "TensorMap", "run_kernel"]
+__all__ = ["KernelRun", "run_kernel"]
 
 #: Number of threads that are executed together. A larger number takes more memory, and a smaller number takes more
 #: time.
@@ -32,29 +32,6 @@ _MOST_THREADS, _MOST_SHARED = 1024, 227 << 10
 _MOST_CLUSTER = 16
 #: Maximum number of CTAs in a grid along each axis (PTX ISA, ``%nctaid``).
 _MOST_CTAS = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """A tensor map over an array whose last axis is the innermost, passed as a kernel parameter of 128 bytes."""
-
-    #: Array in global memory that the tensor map describes. The array may also be passed as a pointer.
-    array: NDArray
-    #: Size of the box that one copy moves, in elements along each axis of the tensor.
-    box: tuple[int, ...]
-    #: Swizzle of shared memory: ``none``, ``32B``, ``64B`` or ``128B``.
-    swizzle: str = "128B"
-    #: Value of elements outside the array: ``zeros`` or ``nan``.
-    fill: str = "zeros"
-    #: Interleave mode of the tensor map. Only ``none`` is modelled.
-    interleave: str = "none"
-    #: Size of the tensor in elements along each axis. The default is the array's shape.
-    shape: tuple[int, ...] | None = None
-    #: Distance in bytes between neighbouring elements along each axis. The default is the array's strides.
-    strides: tuple[int, ...] | None = None
-    #: PTX type of the elements, which reductions of tiles use. The default is the type of the array's elements. With
-    #: ``tf32`` or ``tf32.ftz``, copies to shared memory round f32 elements to tf32.
-    element: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +99,8 @@ def run_kernel(
         CTAs of the grid and threads of a CTA along x, y and z.
     args : sequence
         Arguments of the kernel, in order. For a pointer: an int, or an array, which is copied to global memory (once,
-        even if it is passed several times); for a number: an int or a float; for a tensor map: a :class:`TensorMap`;
-        for any parameter: bytes.
+        even if it is passed several times); for a number: an int or a float; for a tensor map: a
+        :class:`~sptc.TensorMap`; for a structure: a :class:`~sptc.StructParameter`; for any parameter: bytes.
     entry : str, optional
         Name of the entry; needed if the module has several.
     arch : str
@@ -164,14 +141,13 @@ def run_kernel(
     sides = _three("grid", grid), _three("block", block), ctas_of_cluster
     launch = Launch(*sides, shared, arch, backend, approximate)
     _check_launch(chosen, launch)
-    memory, values, arrays = _arguments(chosen, args)
-    parameters = parameter_space(chosen, values)
+    memory, parameters, arrays = global_memory(chosen, args)
     work, findings = Work(limit), dict[tuple[int, str], Finding]()
     ctas, exact = prod(launch.grid), True
-    batch = _batch(chosen, launch)
-    for start in range(0, ctas, batch):
-        numbers = _cta_numbers(launch, start, min(start + batch, ctas))
-        machine = Machine(chosen, launch, numbers, parameters, memory)
+    clusters = Clusters(ctas // launch.cluster_size)
+    batch = _batch(chosen, launch, clusters.count)
+    while started := clusters.take(batch):
+        machine = Machine(chosen, launch, cta_numbers(launch, started), parameters, memory, clusters)
         machine.work = work
         if check and machine.shared_bytes:
             machine.checker = Checker(machine)
@@ -182,7 +158,7 @@ def run_kernel(
             raise KernelError(f"{error}{earlier}") from None
         findings, exact = machine.findings | findings, exact and machine.exact
         if progress:
-            progress(min(start + batch, ctas), ctas)
+            progress(clusters.taken * launch.cluster_size, ctas)
     return KernelRun(
         chosen.name,
         ctas,
@@ -245,108 +221,13 @@ def _check_launch(kernel: Kernel, launch: Launch) -> None:
                           f"a CTA has at most {_MOST_SHARED}")  # fmt: skip
 
 
-def _cta_numbers(launch: Launch, start: int, stop: int) -> NDArray[np.int64]:
-    """Return the linear indices of a range of CTAs, ordered by cluster, so that each batch contains whole clusters."""
-    cluster, rank = np.divmod(np.arange(start, stop, dtype=np.int64), launch.cluster_size)
-    numbers, scale = np.zeros_like(rank), 1
-    for side, part in zip(launch.grid, launch.cluster, strict=True):
-        cluster, place = np.divmod(cluster, side // part)
-        rank, inside = np.divmod(rank, part)
-        numbers += (place * part + inside) * scale
-        scale *= side
-    return numbers
+def _batch(kernel: Kernel, launch: Launch, clusters: int) -> int:
+    """Return the number of clusters that are executed together (a batch).
 
-
-def _batch(kernel: Kernel, launch: Launch) -> int:
-    """Return the number of CTAs that are executed together (a batch): a multiple of the cluster size."""
+    If the kernel cancels clusters that have not started, a batch has at most half of the clusters of the grid.
+    """
     octets = launch.shared + kernel.static_shared + launch.lanes * kernel.local_bytes
     ctas = min(_BATCH_THREADS // launch.lanes, _BATCH_BYTES // max(octets, 1))
-    return max(1, ctas // launch.cluster_size) * launch.cluster_size
-
-
-def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[Any], list[tuple[int, NDArray]]]:
-    """Return global memory with copies of the arrays, the parameter values, and the address of each array."""
-    if not isinstance(args, Sequence):
-        raise KernelError(f"'args' must be a sequence of arguments, not {type(args).__name__}")
-    if len(args) != len(kernel.parameters):
-        raise KernelError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(args)}")
-    distinct: dict[int, NDArray] = {}
-    for position, value in enumerate(args):
-        array = value.array if isinstance(value, TensorMap) else value
-        if isinstance(array, np.ndarray):
-            if not array.flags.c_contiguous:
-                raise KernelError(f"argument {position} must be a contiguous array")
-            if array.dtype.hasobject or array.dtype.byteorder == ">":
-                raise KernelError(f"argument {position} must be an array of numbers in little-endian order, "
-                                  f"not of {array.dtype.str}")  # fmt: skip
-            distinct[id(array)] = array
-    memory = GlobalMemory(distinct.values(), kernel.variables)
-    addresses = dict(zip(distinct, memory.addresses, strict=False))
-    values: list[Any] = []
-    for position, (parameter, value) in enumerate(zip(kernel.parameters, args, strict=True)):
-        where = f"argument {position} ({parameter.name})"
-        if isinstance(value, TensorMap):
-            if not isinstance(value.array, np.ndarray):
-                raise KernelError(f"the tensor map of {where} must hold an array, not {type(value.array).__name__}")
-            if parameter.size != MAP_BYTES:
-                raise KernelError(f"{where} has {parameter.size} bytes and takes no tensor map")
-            values.append(_tensor_map(value, addresses[id(value.array)]).encoded())
-        elif isinstance(value, np.ndarray):
-            if parameter.size != 8:
-                raise KernelError(f"{where} has {parameter.size} bytes and takes no pointer to an array")
-            values.append(addresses[id(value)])
-        elif isinstance(value, bool | int | np.integer | float | np.floating):
-            number = float(value) if isinstance(value, float | np.floating) else int(value)
-            is_float = parameter.type[0] == "f"
-            bits = 64 if is_float else 8 * parameter.size
-            fits = (is_float and isinstance(number, float)) or -(1 << bits - 1) <= number < 1 << bits
-            if parameter.size > 8 or not fits:
-                raise KernelError(f"{where} of {parameter.size} bytes does not accept the number {value!r}")
-            values.append(number)
-        elif isinstance(value, bytes) and len(value) == parameter.size:
-            values.append(value)
-        else:
-            raise KernelError(f"{where} of {parameter.size} bytes must be an array, a number, a tensor map or bytes "
-                              f"of that length, not {type(value).__name__}")  # fmt: skip
-    return memory, values, [(addresses[key], array) for key, array in distinct.items()]
-
-
-def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
-    array = tile.array
-    shape, strides = (getattr(array, name) if (own := getattr(tile, name)) is None else own
-                      for name in ("shape", "strides"))  # fmt: skip
-    for name, sides in (("box", tile.box), ("shape", shape), ("strides", strides)):
-        if not isinstance(sides, tuple | list) or not sides or not all(isinstance(s, int | np.integer) for s in sides):
-            raise KernelError(f"the {name} of a tensor map must be a tuple of integers, not {sides!r}")
-    if tile.element is not None and size_of(tile.element.removesuffix(".ftz")) != array.itemsize:
-        raise KernelError(f"a tensor map with elements of {tile.element} does not fit an array of {array.dtype}")
-    if tile.interleave != "none":
-        raise KernelError(f"interleave {tile.interleave!r} of a tensor map is not modelled")
-    if not len(tile.box) == len(shape) == len(strides):
-        raise KernelError(
-            f"a tensor map needs a box, a shape and strides of equal length, not {tile.box}, {shape} and {strides}"
-        )
-    if strides[-1] != array.itemsize:
-        raise KernelError(f"the last stride of a tensor map must be {array.itemsize} bytes, not {strides[-1]}")
-    end = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True)) + array.itemsize
-    if end > array.nbytes:
-        raise KernelError(f"a tensor map of {end} bytes does not fit an array of {array.nbytes} bytes")
-    return MapRecord(
-        address,
-        tuple(shape[::-1]),
-        tuple(strides[:-1][::-1]),
-        tuple(tile.box[::-1]),
-        tile.element or _element(array.dtype),
-        tile.swizzle,
-        tile.fill,
-    )
-
-
-def _element(dtype: np.dtype) -> str:
-    """Return the PTX type of an array's elements, or an unsigned type of equal width if PTX cannot reduce them."""
-    bits = 8 * dtype.itemsize
-    if dtype.name == "bfloat16":
-        return "bf16"
-    if dtype.kind == "f" and bits > 8:
-        return f"f{bits}"
-    return f"s{bits}" if dtype.kind == "i" and bits >= 32 else f"u{bits}"
+    if any(ins.words[0] == "clusterlaunchcontrol" for ins in kernel.instructions):
+        clusters = -(-clusters // 2)
+    return max(1, min(ctas // launch.cluster_size, clusters))

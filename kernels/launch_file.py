@@ -12,7 +12,8 @@ from ..errors import FileError
 from ..infra.reading import beyond_budget, memory_budget, read_json
 from ..tensors.element_types import named_dtype
 from ..tensors.files import open_tensors
-from .launch import KernelRun, TensorMap, run_kernel
+from .arguments import StructParameter, TensorMap
+from .launch import KernelRun, run_kernel
 
 __all__ = ["LaunchFile", "read_launch"]
 
@@ -52,7 +53,9 @@ def read_launch(path: Path) -> LaunchFile:
         and their copies in global memory take at most 1 GiB, or the limit in the environment variable
         ``SPTC_ARCHIVE_GIB``. An argument is a number, ``{"array": "a"}`` for a pointer, or for a tensor map
         ``{"map": "a", "box": [128, 64], "swizzle": "128B", "fill": "zeros"}``, with ``shape`` in elements and
-        ``strides`` in bytes if the shape of the tensor is not that of the array.
+        ``strides`` in bytes if the shape of the tensor is not that of the array. A structure is
+        ``{"struct": "00ff...", "pointers": {"16": {"array": "a"}}}``: all its bytes in hexadecimal, and the pointers
+        and tensor maps in it by their offset in bytes.
 
     Raises
     ------
@@ -98,6 +101,8 @@ def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileErro
 def _argument(place: int, value: Any, arrays: dict[str, NDArray], refuse: Callable[[str], FileError]) -> Any:
     if isinstance(value, int | float):
         return value
+    if isinstance(value, dict) and "struct" in value and {*value} <= {"struct", "pointers"}:
+        return _structure(place, value["struct"], value.get("pointers", {}), arrays, refuse)
     if isinstance(value, dict) and {*value} in ({"array"}, {"map", "box"} | {*value} & _MAP_KEYS):
         name = value.get("array", value.get("map"))
         if not isinstance(name, str) or name not in arrays:
@@ -111,4 +116,17 @@ def _argument(place: int, value: Any, arrays: dict[str, NDArray], refuse: Callab
             sides[key] = tuple(value[key])
         words = {key: str(value[key]) for key in {"swizzle", "fill", "element"} & {*value}}
         return TensorMap(arrays[name], sides.pop("box"), **words, **sides)  # type: ignore[arg-type]
-    raise refuse(f"argument {place} must be a number, an array or a tensor map, not {value!r:.60}")
+    raise refuse(f"argument {place} must be a number, an array, a tensor map or a structure, not {value!r:.60}")
+
+
+def _structure(
+    place: int, content: Any, pointers: Any, arrays: dict[str, NDArray], refuse: Callable[[str], FileError]
+) -> StructParameter:
+    try:
+        octets = bytes.fromhex(content)
+        items = {int(offset): _argument(place, item, arrays, refuse) for offset, item in pointers.items()}
+    except (TypeError, ValueError, AttributeError):
+        raise refuse(
+            f"the structure of argument {place} must consist of hexadecimal bytes, and pointers by offset"
+        ) from None
+    return StructParameter(octets, items)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import KernelError
 from .cycles import Work
-from .geometry import Launch, special_registers
+from .geometry import Clusters, Launch, special_registers
 from .memory import GLOBAL_BASE, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, UNSIGNED, GlobalMemory, views
 from .program import (
     Address,
@@ -103,13 +103,21 @@ class Machine:
     """Threads, registers and memories of a batch of CTAs.
 
     `ctas`, of shape (CTAs,), are the linear numbers of the CTAs of this batch, which consists of whole clusters.
-    `parameters` are the bytes of parameter space. All batches share the global memory `memory`.
+    `parameters` are the bytes of parameter space. All batches share the global memory `memory`, and the count
+    `clusters` of the clusters that have started.
     """
 
     def __init__(
-        self, kernel: Kernel, launch: Launch, ctas: NDArray[np.int64], parameters: bytes, memory: GlobalMemory
+        self,
+        kernel: Kernel,
+        launch: Launch,
+        ctas: NDArray[np.int64],
+        parameters: bytes,
+        memory: GlobalMemory,
+        clusters: Clusters,
     ) -> None:
         self.kernel, self.launch, self.memory, self.parameters = kernel, launch, memory, parameters
+        self.clusters = clusters
         # Each lane counts as a thread. A lane without a thread never executes an instruction.
         self.ctas, self.threads = len(ctas), launch.lanes
         self.count = self.ctas * self.threads
@@ -161,12 +169,16 @@ class Machine:
         unit: Unit = self.units[name]
         return unit
 
-    def distances(self, thread: int, multicast: Reader | None) -> list[int]:
-        """Return the ranks, relative to the thread's CTA, of the CTAs in a multicast mask. Without a mask, return 0."""
+    def in_ctas(self, thread: int, place: int, multicast: Reader | None) -> list[int]:
+        """Return the offsets, in the shared memory of all CTAs, of the variable at `place` in each CTA of a mask.
+
+        The mask has a bit for each CTA of the thread's cluster. Without a mask, return only `place`.
+        """
         if multicast is None:
-            return [0]
-        ctas, rank = self.value(multicast, thread), int(self.rank_of_thread[thread])
-        return [other - rank for other in range(self.launch.cluster_size) if ctas >> other & 1]
+            return [place]
+        mask, first = self.value(multicast, thread), thread // self.threads - int(self.rank_of_thread[thread])
+        chosen = [first + rank for rank in range(self.launch.cluster_size) if mask >> rank & 1]
+        return [place % self.shared_bytes + cta * self.shared_bytes for cta in chosen]
 
     # Methods that select and name threads, and methods that report errors
 

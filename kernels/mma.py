@@ -16,8 +16,9 @@ from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.instructions import parse
 from ..isa.operands import Immediates
 from .cycles import TensorWork
+from .descriptors import constant_bits
 from .machine import WARP, Machine, Mask, Step, not_modelled
-from .program import Immediate, Instruction, Operand, Vector, at_line
+from .program import Immediate, Instruction, Kernel, Operand, Vector, at_line
 
 __all__ = ["called", "constant_number", "mma_step", "mma_steps", "parsed"]
 
@@ -31,11 +32,14 @@ def parsed(ins: Instruction, arch: str | None = None) -> TensorInstruction:
         return instruction
 
 
-def constant_number(operand: Operand, ins: Instruction) -> int:
-    """Return the value of an operand that must be a constant."""
-    if not isinstance(operand, Immediate):
+def constant_number(kernel: Kernel, operand: Operand, ins: Instruction) -> int:
+    """Return the value of an operand that must be a constant, or a register that always has the same constant."""
+    if isinstance(operand, Immediate):
+        return operand.value
+    bits, whole = constant_bits(operand, kernel)
+    if not whole:
         raise not_modelled(ins, "the sparsity selector, scale ids and immediate operands must be constants")
-    return operand.value
+    return bits
 
 
 def called(
@@ -92,18 +96,22 @@ def _multiplication(machine: Machine, ins: Instruction) -> _Multiplication:
     instruction = parsed(ins)
     d, a, b, c = (machine.register_numbers(operand) for operand in ins.operands[:4])
     rest = list(ins.operands[4:])
-    e, selector = (rest.pop(0), constant_number(rest.pop(0), ins)) if instruction.sparse else (Vector(()), 0)
-    scales, ids = _scales(ins, rest) if instruction.scale_size else ([Vector(())] * 2, (0, 0, 0, 0))
+    e, selector = (
+        (rest.pop(0), constant_number(machine.kernel, rest.pop(0), ins)) if instruction.sparse else (Vector(()), 0)
+    )
+    scales, ids = _scales(machine.kernel, ins, rest) if instruction.scale_size else ([Vector(())] * 2, (0, 0, 0, 0))
     of_e, of_a, of_b = (machine.register_numbers(operand) for operand in (e, *scales))
     return _Multiplication(d, c, a, of_e, of_a, b, of_b, Immediates(selector, ids))
 
 
-def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], tuple[int, int, int, int]]:
+def _scales(
+    kernel: Kernel, ins: Instruction, operands: list[Operand]
+) -> tuple[list[Operand], tuple[int, int, int, int]]:
     """Return the scale registers of A and B, which may be in braces, and the byte id and thread id of each."""
     ids = [operand.items for operand in operands[1::2] if isinstance(operand, Vector)]
     if len(operands) != 4 or [*map(len, ids)] != [2, 2]:
         raise not_modelled(ins, "the block scales must be two registers, each with a constant byte id and thread id")
-    byte_a, thread_a, byte_b, thread_b = (constant_number(item, ins) for pair in ids for item in pair)
+    byte_a, thread_a, byte_b, thread_b = (constant_number(kernel, item, ins) for pair in ids for item in pair)
     return operands[::2], (byte_a, thread_a, byte_b, thread_b)
 
 

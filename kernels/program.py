@@ -188,6 +188,16 @@ class Kernel:
     #: Cluster size that ``.reqnctapercluster`` requires, in CTAs along each axis. Empty without the directive.
     cluster: tuple[int, ...] = ()
 
+    @cached_property
+    def writers(self) -> dict[str, list[Instruction]]:
+        """Instructions that write each register, by the name of the register."""
+        writers: dict[str, list[Instruction]] = {}
+        for ins in self.instructions:
+            if ins.operands and not isinstance(ins.operands[0], Address):
+                for name in register_names(ins.operands[:1]):
+                    writers.setdefault(name, []).append(ins)
+        return writers
+
     @property
     def local_bytes(self) -> int:
         """Number of bytes of local memory per thread, a multiple of 16."""

@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 
 from ..errors import KernelError
-from .program import Instruction, Kernel, Negated, Operand, Parameter, Register, Symbol, size_of
+from .program import Instruction, Kernel, Negated, Operand, Parameter, Register, Symbol, Vector, size_of
 from .ptx_operands import parse_constant, parse_operand, split
 from .ptx_variables import DECLARED, VARIABLE, check_size, initial_content
 
@@ -209,7 +209,8 @@ class _Body:
                 self.declare("shared", text)
             except KernelError as error:
                 raise module.refuse(start, str(error)) from None
-        self.names: list[dict[str, Register]] = [{}]
+        #: Operand of each register name, by scope. A register of 128 bits is a vector of two registers of 64 bits.
+        self.names: list[dict[str, Register | Vector]] = [{}]
         self.labels: list[dict[str, str]] = [{}]
         self.branches: list[tuple[int, list[dict[str, str]]]] = []
         #: Labels and scopes of each list ``.branchtargets``, by the unique name of the label before the list.
@@ -234,7 +235,7 @@ class _Body:
         (self.kernel.shared if space == "shared" else self.kernel.local)[name] = (start, size)
         self.ends[space] = start + size
 
-    def find(self, name: str) -> Register | None:
+    def find(self, name: str) -> Register | Vector | None:
         return next((names[name] for names in reversed(self.names) if name in names), None)
 
     def read(self) -> None:
@@ -292,19 +293,24 @@ class _Body:
 
     def directive(self, word: str, statement: str) -> None:
         if word == "reg":
-            declared = re.fullmatch(r"\.reg\s*\.(\w+)\s+(.*)", statement, re.DOTALL)
+            declared = re.fullmatch(r"\.reg\s*(?:\.v([24])\s*)?\.(\w+)\s+(.*)", statement, re.DOTALL)
             if not declared:
                 raise KernelError(f"'{statement[:60]}' is not a declaration")
-            if declared[1] != "pred" and size_of(declared[1]) > 8:
-                raise KernelError(f"registers of .{declared[1]} are not modelled")
-            for name in split(declared[2]):
+            type_, parts = declared[2], (".x", ".y", ".z", ".w")[: int(declared[1] or 0)]
+            if type_ == "b128" and not parts:
+                type_, parts = "b64", (".x", ".y")
+            elif type_ != "pred" and size_of(type_) > 8:
+                raise KernelError(f"registers of .{type_} are not modelled")
+            for name in split(declared[3]):
                 several = re.fullmatch(r"([%$\w]+)<(\d+)>", name)
                 if len(self.kernel.registers) + (int(several[2]) if several else 1) > _MOST_REGISTERS:
                     raise KernelError(f"the kernel declares more than {_MOST_REGISTERS} registers")
                 for each in [f"{several[1]}{i}" for i in range(int(several[2]))] if several else [name]:
-                    register = Register(self.unique(each), declared[1])
-                    self.names[-1][each] = register
-                    self.kernel.registers[register.name] = declared[1]
+                    items = {each + part: Register(self.unique(each + part), type_) for part in parts or ("",)}
+                    self.names[-1] |= items
+                    if parts:
+                        self.names[-1][each] = Vector(tuple(items.values()))
+                    self.kernel.registers |= {item.name: type_ for item in items.values()}
         elif word == "param":
             declared = _STORED.search(statement)
             if not declared or declared["name"] in {parameter.name for parameter in self.kernel.parameters}:

@@ -52,8 +52,8 @@ _NAME = r"[%$\w]+(?:\.[xyzw])?"
 _ADDRESS = re.compile(rf"({_NAME}|-?\w+)\s*(?:([+-])\s*(-?\w+))?")
 
 
-def parse_operand(text: str, find: Callable[[str], Register | None]) -> Operand:
-    """Parse an operand. The function `find` returns the register with a given name, or None."""
+def parse_operand(text: str, find: Callable[[str], Register | Vector | None]) -> Operand:
+    """Parse an operand. `find` returns the register (or the halves of one of 128 bits) with a given name, or None."""
     if text.startswith("["):
         first, *more = (split(text[1:-1]) or [""]) if text.endswith("]") else (text,)
         match = _ADDRESS.fullmatch(first)
@@ -70,13 +70,13 @@ def parse_operand(text: str, find: Callable[[str], Register | None]) -> Operand:
     return _vector(text, find)
 
 
-def _vector(text: str, find: Callable[[str], Register | None]) -> Operand:
+def _vector(text: str, find: Callable[[str], Register | Vector | None]) -> Operand:
     if text.startswith("{") and text.endswith("}"):
         return Vector(tuple(_scalar(part, find) for part in split(text[1:-1])))
     return _scalar(text, find)
 
 
-def _scalar(text: str, find: Callable[[str], Register | None]) -> Operand:
+def _scalar(text: str, find: Callable[[str], Register | Vector | None]) -> Operand:
     if text == "_":
         return Sink()
     if constant := parse_constant(text):

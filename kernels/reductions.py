@@ -38,7 +38,7 @@ def is_reduction(name: str, type_: str) -> bool:
         return type_ in ("u32", "s32", "u64", "f32", "f64", *_HALVES)
     if name in ("min", "max"):
         return type_ in (*_INTEGERS, *_HALVES)
-    return name in _FUNCTIONS and type_ in _BITS
+    return name in _FUNCTIONS and (type_ in _BITS or (name, type_) == ("cas", "b16"))
 
 
 def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..infra.counts import counted
 from .descriptors import constant_descriptors
+from .geometry import Clusters
 from .machine import WARPGROUP, Launch, Machine
 from .memory import GlobalMemory, parameter_space
 from .program import Kernel
@@ -87,7 +88,8 @@ def _summary(kernel: Kernel) -> KernelSummary:
     x, y, z = (*(kernel.block or (WARPGROUP,)), 1, 1)[:3]
     launch = Launch((1, 1, 1), (x, y, z))
     parameters = parameter_space(kernel, [0] * len(kernel.parameters))
-    machine = Machine(kernel, launch, np.zeros(1, np.int64), parameters, GlobalMemory((), kernel.variables))
+    memory = GlobalMemory((), kernel.variables)
+    machine = Machine(kernel, launch, np.zeros(1, np.int64), parameters, memory, Clusters(1, 1))
     return KernelSummary(
         kernel.name,
         kernel.target,

@@ -16,7 +16,7 @@ from ..isa.memory import SWIZZLES as PATTERNS
 from ..isa.memory import UNIT_BYTES
 from .program import size_of
 
-__all__ = ["FIELDS", "FILLS", "MAP_BYTES", "SWIZZLES", "MapRecord"]
+__all__ = ["FIELDS", "FILLS", "MAP_BYTES", "SWIZZLES", "MapRecord", "packed_bits"]
 
 MAP_BYTES = 128
 _RANKS = 5
@@ -25,7 +25,7 @@ _RANKS = 5
 _LAYOUT = np.dtype([
     ("global_address", "<u8"), ("global_stride", "<u8", _RANKS - 1), ("global_dim", "<u4", _RANKS),
     ("box_dim", "<u4", _RANKS), ("element_stride", "<u4", _RANKS), ("rank", "u1"), ("elemtype", "u1"),
-    ("interleave_layout", "u1"), ("swizzle_mode", "u1"), ("fill_mode", "u1"),
+    ("interleave_layout", "u1"), ("swizzle_mode", "u1"), ("fill_mode", "u1"), ("swizzle_atomicity", "u1"),
 ])  # fmt: skip
 #: Byte offset, size in bytes and number of values of each field of a tensor map.
 FIELDS: dict[str, tuple[int, int, int]] = {
@@ -33,12 +33,24 @@ FIELDS: dict[str, tuple[int, int, int]] = {
 }
 #: PTX element type for each code in a tensor map.
 _ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32.ftz", 9: "f64",
-             10: "bf16", 11: "tf32", 12: "tf32.ftz"}  # fmt: skip
+             10: "bf16", 11: "tf32", 12: "tf32.ftz", 13: "b4x16", 14: "b4x16_p64", 15: "b6x16_p32"}  # fmt: skip
 _CODES = {name: code for code, name in _ELEMENTS.items()}
-#: Swizzle modes, and fill values. The index of each in its tuple is its code in a tensor map.
-SWIZZLES = ("none", "32B", "64B", "128B")
+#: Number of bits of the elements that share bytes.
+_BITS = {"b4x16": 4, "b4x16_p64": 4, "b6x16_p32": 6}
+#: Elements in a row of a box, and unit of the first coordinate, if 16 elements with padding take 16 bytes of shared
+#: memory.
+_PADDED_ROW = 128
+#: Swizzle modes, and fill values. The index of each in its tuple is its code in CUDA.
+SWIZZLES = ("none", "32B", "64B", "128B", "128B with 32B atoms")
 FILLS = ("zeros", "nan")
+#: Code of the swizzle mode 128B, which has atoms of 16 or 32 bytes.
+_WIDEST = SWIZZLES.index("128B")
 _FLOATS = ("f16", "bf16", "f32", "f32.ftz", "tf32", "tf32.ftz", "f64")
+
+
+def packed_bits(element: str) -> int:
+    """Return the number of bits of an element type whose elements share bytes, or 0 for any other type."""
+    return _BITS.get(element, 0)
 
 
 @dataclass(frozen=True)
@@ -53,10 +65,10 @@ class MapRecord:
     strides: tuple[int, ...]
     #: Size of the box that one copy moves, in elements along each axis.
     box: tuple[int, ...]
-    #: PTX element type: ``u8`` to ``u64``, ``s32``, ``s64``, ``f16``, ``bf16``, ``f32``, ``f64``, ``f32.ftz``, ``tf32``
-    #: or ``tf32.ftz``.
+    #: PTX element type: ``u8`` to ``u64``, ``s32``, ``s64``, ``f16``, ``bf16``, ``f32``, ``f64``, ``f32.ftz``,
+    #: ``tf32``, ``tf32.ftz``, ``b4x16``, ``b4x16_p64`` or ``b6x16_p32``.
     element: str
-    #: Swizzle of shared memory: ``none``, ``32B``, ``64B`` or ``128B``.
+    #: Swizzle of shared memory: ``none``, ``32B``, ``64B``, ``128B`` or ``128B with 32B atoms``.
     swizzle: str = "none"
     #: Value of elements outside the tensor: ``zeros`` or ``nan``.
     fill: str = "zeros"
@@ -75,11 +87,14 @@ class MapRecord:
             )
         if any(not 0 < side < 1 << 32 for side in self.shape):
             raise KernelError(f"the axes of a tensor map have 1 to 2^32 - 1 elements; not {self.shape[::-1]}")
-        row = self.box[0] * self.element_bytes
-        if any(not 0 < side <= 256 for side in self.box) or row % 16:
+        if any(not 0 < side <= 256 for side in self.box) or self.box[0] * self.bits % (8 * UNIT_BYTES):
             raise KernelError(
                 f"a box must have sides of 1 to 256 elements, and rows of a multiple of 16 bytes, not {self.box[::-1]}"
             )
+        if self.unit_octets < UNIT_BYTES and (self.box[0] != _PADDED_ROW or self.shape[0] % _PADDED_ROW):
+            raise KernelError(f"with elements of {self.element}, rows have {_PADDED_ROW} elements in a box, and a "
+                              f"multiple of them in the tensor, not {self.box[0]} and {self.shape[0]}")  # fmt: skip
+        row = self.row_units * UNIT_BYTES
         if self.swizzle != "none" and row > (most := PATTERNS[self.swizzle].row_bytes):
             raise KernelError(f"the rows of a box have {row} bytes; the swizzle {self.swizzle} allows at most {most}")
         if self.fill == "nan" and self.element not in _FLOATS:
@@ -91,14 +106,32 @@ class MapRecord:
             )
 
     @property
-    def element_bytes(self) -> int:
-        """Number of bytes of one element of the tensor."""
-        return size_of(self.element.removesuffix(".ftz"))
+    def bits(self) -> int:
+        """Number of bits of one element in global memory."""
+        return packed_bits(self.element) or 8 * size_of(self.element.removesuffix(".ftz"))
+
+    @property
+    def unit_octets(self) -> int:
+        """Number of bytes of global memory that a copy moves to 16 bytes of shared memory. The rest is padding."""
+        return 2 * self.bits if "_p" in self.element else UNIT_BYTES
+
+    @property
+    def first_step(self) -> int:
+        """The first coordinate of a box must be a multiple of this number of elements."""
+        return _PADDED_ROW if self.unit_octets < UNIT_BYTES else max(8 * UNIT_BYTES // self.bits, 1)
+
+    @property
+    def row_units(self) -> int:
+        """Number of units of 16 bytes of shared memory in a row of a box."""
+        return self.box[0] * self.bits // (8 * self.unit_octets)
 
     @property
     def box_bytes(self) -> int:
-        """Number of bytes of a box (the part of a tensor that one copy moves)."""
-        return int(np.prod(self.box)) * self.element_bytes
+        """Number of bytes of a box (the part of a tensor that one copy moves), as an ``mbarrier`` counts them.
+
+        Padding does not count: CUTLASS expects this number of bytes.
+        """
+        return prod(self.box) * self.bits // 8
 
     def units(self, corner: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the units of 16 bytes of a box, whose first element has the coordinates `corner`.
@@ -106,18 +139,16 @@ class MapRecord:
         The results are, for each unit, its offset in bytes from the tensor's address, the number of its bytes that the
         tensor contains, and its offset in bytes in the tile before the swizzle.
         """
-        size = self.element_bytes
-        first, row_bytes = corner[0] * size, self.box[0] * size
-        columns = np.arange(0, row_bytes, UNIT_BYTES)
-        offsets = first + columns
-        octets = np.where(offsets >= 0, np.clip(self.shape[0] * size - offsets, 0, UNIT_BYTES), 0)
+        columns = np.arange(self.row_units)
+        offsets = corner[0] * self.bits // 8 + columns * self.unit_octets
+        octets = np.where(offsets >= 0, np.clip(self.shape[0] * self.bits // 8 - offsets, 0, self.unit_octets), 0)
         for start, side, extent, stride in zip(corner[1:], self.box[1:], self.shape[1:], self.strides, strict=True):
             index = np.arange(start, start + side)
             offsets = np.add.outer(index * stride, offsets).ravel()
             octets = np.multiply.outer((index >= 0) & (index < extent), octets).ravel()
         # A row that is shorter than the swizzle pattern occupies the length of the pattern. Measured on an H200.
-        pitch = max(row_bytes, PATTERNS[self.swizzle].row_bytes)
-        places = np.add.outer(np.arange(len(offsets) // len(columns)) * pitch, columns).ravel()
+        pitch = max(self.row_units * UNIT_BYTES, PATTERNS[self.swizzle].row_bytes)
+        places = np.add.outer(np.arange(len(offsets) // len(columns)) * pitch, columns * UNIT_BYTES).ravel()
         return offsets, octets, places
 
     def encoded(self) -> bytes:
@@ -127,7 +158,9 @@ class MapRecord:
             record[name][: len(values)] = values
         record["element_stride"][:rank] = 1
         record["global_address"], record["rank"], record["elemtype"] = self.address, rank - 1, _CODES[self.element]
-        record["swizzle_mode"], record["fill_mode"] = SWIZZLES.index(self.swizzle), FILLS.index(self.fill)
+        swizzle = SWIZZLES.index(self.swizzle)
+        record["swizzle_mode"], record["swizzle_atomicity"] = min(swizzle, _WIDEST), max(swizzle - _WIDEST, 0)
+        record["fill_mode"] = FILLS.index(self.fill)
         return record.tobytes().ljust(MAP_BYTES, b"\0")
 
     @classmethod
@@ -142,14 +175,17 @@ class MapRecord:
         """
         if len(octets) < MAP_BYTES:
             return None
-        address, strides, shape, box, steps, rank, element, interleave, swizzle, fill = (
+        address, strides, shape, box, steps, rank, element, interleave, swizzle, fill, atoms = (
             field.tolist() for field in np.frombuffer(octets, _LAYOUT, 1)[0]
         )
         if not address:
             return None
         rank += 1
-        if element not in _ELEMENTS or interleave or swizzle >= len(SWIZZLES) or fill >= len(FILLS):
-            raise KernelError(f"a tensor map with codes {element=}, {interleave=}, {swizzle=}, {fill=} is not modelled")
+        modelled = swizzle <= _WIDEST and atoms <= (swizzle == _WIDEST)
+        if element not in _ELEMENTS or interleave or not modelled or fill >= len(FILLS):
+            raise KernelError(
+                f"a tensor map with codes {element=}, {interleave=}, {swizzle=}, {atoms=}, {fill=} is not modelled"
+            )
         if any(step != 1 for step in steps[:rank]):
             raise KernelError("a tensor map has element strides other than 1, which is not modelled")
         return cls(
@@ -158,6 +194,6 @@ class MapRecord:
             tuple(strides[: rank - 1]),
             tuple(box[:rank]),
             _ELEMENTS[element],
-            SWIZZLES[swizzle],
+            SWIZZLES[swizzle + atoms],
             FILLS[fill],
         )

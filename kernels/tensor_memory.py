@@ -26,6 +26,9 @@ from .tensor_order import Accesses
 
 __all__ = ["tcgen05_step"]
 
+#: Bits of the addresses of metadata and scales. CUTLASS passes addresses of scales with the scale id in the bits above.
+_PLACES = {"e": (1 << 32) - 1, "scale_a": (1 << 30) - 1, "scale_b": (1 << 30) - 1}
+
 
 def tcgen05_step(machine: Machine, ins: Instruction) -> Step:
     """Return a function that executes a ``tcgen05`` instruction."""
@@ -100,8 +103,7 @@ def _commit(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         at = machine.every(places(mask)[1])
         for thread in machine.active(mask).tolist():
-            others = machine.distances(thread, multicast)
-            objects = (int(at[thread]) + np.array(others) * machine.shared_bytes) // 8
+            objects = np.array(machine.in_ctas(thread, int(at[thread]), multicast)) // 8
             done = memory.order.committed(thread) if memory.order else 0
 
             def work(objects: NDArray[np.int64] = objects, done: int = done) -> None:
@@ -164,7 +166,7 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
             _note(machine, ins, thread, ctas, Accesses.of(written, np.zeros_like(written), [places]))
 
             def work(ctas: Any = ctas, column: int = column, places: NDArray[np.int64] = places) -> None:
-                words = machine.shared[ctas][..., places].view("<u4")
+                words = np.ascontiguousarray(machine.shared[ctas][..., places]).view("<u4")
                 for lane in lanes:
                     memory.words[ctas][..., lane : lane + rows, column : column + 4 * units] = words
 
@@ -226,7 +228,7 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         for thread in machine.active(mask).tolist():
             taken: dict[str, Any] = {name: machine.value(r, thread) + offset for name, (r, offset) in read.items()}
-            options: dict[str, Any] = {name: taken.pop(name) for name in ("e", "scale_a", "scale_b") if name in taken}
+            options: dict[str, Any] = {name: taken.pop(name) & bits for name, bits in _PLACES.items() if name in taken}
             disabled = [machine.value(lane, thread) for lane in lanes]
             if any(disabled):
                 options["disable_output_lane"] = disabled

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..errors import BackendError, KernelError, shown
 from ..isa.architectures import same_numerics
+from .arguments import TensorMap
 from .arrays import Memories, element_type
-from .launch import KernelRun, TensorMap, run_kernel
+from .launch import KernelRun, run_kernel
 from .tensor_maps import FILLS, SWIZZLES
 
 __all__ = ["Compilation", "compile_function", "run"]

@@ -10,8 +10,9 @@ import numpy as np
 from ..errors import BackendError, InstructionError, KernelError, shown
 from ..infra.installation import install_line
 from ..isa.architectures import target_named
+from .arguments import TensorMap
 from .arrays import Memories, element_type
-from .launch import KernelRun, TensorMap, run_kernel
+from .launch import KernelRun, run_kernel
 from .tensor_maps import SWIZZLES
 
 __all__ = ["Compilation", "bound_arguments", "compile_kernel", "run"]
@@ -64,7 +65,7 @@ def run(
         CTAs along each axis; a callable receives the arguments by name, as in Triton.
     *args, **keywords
         Arguments: numpy arrays and tensors of torch on the CPU, ints, floats, and for a tensor descriptor a
-        :class:`~sptc.kernels.launch.TensorMap` with the block that the kernel loads; values of ``tl.constexpr``.
+        :class:`~sptc.TensorMap` with the block that the kernel loads; values of ``tl.constexpr``.
     arch : str
         Target of PTX, for example ``"sm_90"``.
     backend : str or Backend

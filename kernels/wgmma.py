@@ -174,10 +174,12 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     a = machine.register_numbers(first) if isinstance(first, Vector) else ()
     read_a = None if a else machine.reader(first, "b64")
     read_b = machine.reader(operands.pop(0), "b64")
-    metadata, selector = (operands.pop(0), constant_number(operands.pop(0), ins)) if instruction.sparse else (None, 0)
+    metadata, selector = (
+        (operands.pop(0), constant_number(machine.kernel, operands.pop(0), ins)) if instruction.sparse else (None, 0)
+    )
     e = machine.register_numbers(metadata) if metadata is not None else ()
     read_scale = machine.reader(operands.pop(0), "pred") if operands else None
-    numbers = [constant_number(operand, ins) for operand in operands]
+    numbers = [constant_number(machine.kernel, operand, ins) for operand in operands]
     scales = (numbers[0], numbers[1]) if numbers else (1, 1)
     transposed = (0 if a else numbers[-2], numbers[-1]) if len(numbers) > 2 else (0, 0)
     form = _Form(ins, d, a, e, Immediates(selector, imm_scale=scales, imm_trans=transposed))

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from ..isa.matrix_moves import ROW_BYTES, MatrixMove, matrix_move_map
 
-__all__ = ["ldmatrix", "stmatrix"]
+__all__ = ["ldmatrix", "stmatrix", "unpacked"]
 
 
 def ldmatrix(move: MatrixMove, smem: NDArray[np.uint8], addresses: NDArray[np.intp]) -> NDArray[np.uint32]:
@@ -20,13 +20,17 @@ def ldmatrix(move: MatrixMove, smem: NDArray[np.uint8], addresses: NDArray[np.in
     batch = np.broadcast_shapes(smem.shape[:-1], addresses.shape[:-1])
     images = np.broadcast_to(smem, (*batch, smem.shape[-1]))
     rows = np.take_along_axis(images, np.broadcast_to(octets, (*batch, octets.shape[-1])), axis=-1)
-    bits = np.unpackbits(rows.reshape(*batch, *where.address_lanes.shape, ROW_BYTES), axis=-1, bitorder="little")
-    bits = bits[..., : move.row_elements * move.element_bits]
-    bits = bits.reshape(*bits.shape[:-1], move.row_elements, move.element_bits)
-    padding = [(0, 0)] * (bits.ndim - 1) + [(0, move.container_bits - move.element_bits)]
-    containers = np.packbits(np.pad(bits, padding), axis=-1, bitorder="little")
+    containers = unpacked(move, rows.reshape(*batch, *where.address_lanes.shape, ROW_BYTES))
     elements = containers[..., where.matrices, where.rows, where.elements, :]
     return np.ascontiguousarray(elements).reshape(*batch, *where.rows.shape[:2], 4).view("<u4")[..., 0]
+
+
+def unpacked(move: MatrixMove, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return rows of shared memory, shape (..., 16), as containers of one element: (..., elements, container bytes)."""
+    bits = np.unpackbits(rows, axis=-1, bitorder="little")[..., : move.row_elements * move.element_bits]
+    bits = bits.reshape(*bits.shape[:-1], move.row_elements, move.element_bits)
+    padding = [(0, 0)] * (bits.ndim - 1) + [(0, move.container_bits - move.element_bits)]
+    return np.packbits(np.pad(bits, padding), axis=-1, bitorder="little")
 
 
 def stmatrix(

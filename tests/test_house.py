@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "synth": "rtl/cells rtl isa infra errors amaranth __version__",
     "synth/energy": "synth sim/engine gpu golden operands rtl isa infra errors numpy amaranth",
     "gemm": "api golden operands isa tensors infra errors numpy",
-    "kernels": "api isa tensors infra errors numpy triton tilelang",
+    "kernels": "api operands isa tensors infra errors numpy triton tilelang",
     "show": "verify gemm api tensors golden operands rtl isa infra errors numpy",
     "cli": "show verify kernels formal synth/energy synth gemm tensors api sim/benches sim/coverage sim/engine native "
     "gpu golden operands rtl isa infra errors numpy tqdm matplotlib shtab __version__",

@@ -90,7 +90,7 @@ def test_bad_launches(cli: CommandLine) -> None:
         ({"arrays": {"a": {"zeros": "object", "shape": [1]}}}, "elements of array 'a' must be numbers, not object"),
         ({"arrays": {"a": {"file": "a.npz", "tensor": 3}}}, "'file' and 'tensor' of array 'a' must be strings"),
         ({"arguments": [{"array": []}]}, "argument 0 names the array .*, which is not a key of 'arrays'"),
-        ({"arguments": ["x"]}, "argument 0 must be a number, an array or a tensor map, not 'x'"),
+        ({"arguments": ["x"]}, "argument 0 must be a number, an array, a tensor map or a structure, not 'x'"),
         ({"arguments": []}, "takes \\d+ arguments, not 0"),
         ({"shared": "many"}, "'shared' must be a number of bytes"),
         ({"other": 1}, "must be a JSON object with the keys grid, block, arrays and arguments"),

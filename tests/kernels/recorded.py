@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sptc import TensorMap, run_kernel
 from sptc.benchmarks.kernel_records import draw, operands_digest
 from sptc.errors import KernelError
-from sptc.kernels.launch import KernelRun, TensorMap, run_kernel
+from sptc.kernels.launch import KernelRun
 
 __all__ = ["BLACKWELL", "CUDA", "CUDA_SM120", "CUTE", "MAPS", "NAMES", "REDUCTIONS", "REPORTED", "TILELANG", "TRITON",
            "CompiledKernel", "RecordedKernel", "assert_reported", "compiled_kernel", "recorded"]  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sptc
 from numpy.typing import NDArray
-from sptc.kernels.launch import TensorMap
+from sptc import TensorMap
 from sptc.tensors.element_types import TYPE_OF, named_dtype
 
 #: Triton 3.9 warns that its default for fusing multiplications and additions will change.

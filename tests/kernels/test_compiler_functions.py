@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
+from sptc import TensorMap
 from sptc.benchmarks.kernel_records import draw
 from sptc.errors import BackendError, KernelError
-from sptc.kernels.launch import TensorMap
 from sptc.tensors.element_types import named_dtype
 from sptc.tests.kernels.recorded import compiled_kernel
 

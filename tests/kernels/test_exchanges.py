@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sptc import TensorMap, run_kernel
 from sptc.errors import KernelError
-from sptc.kernels.launch import TensorMap, run_kernel
 from sptc.kernels.tensor_maps import MapRecord
 from sptc.tests.kernels.recorded import MAPS, REDUCTIONS, compiled_kernel, recorded
 from sptc.tests.kernels.test_small import WORDS, text
@@ -152,7 +152,7 @@ TRY: mbarrier.try_wait.parity.shared.b64 %p2, [%r3+512], 0; @!%p2 bra TRY;
             0,
             "negative coordinate -4; thr",
         ),
-        (change("elemtype", "13"), 0, r"^line \d+: a tensor map with codes element=13, .* not modelled$"),
+        (change("elemtype", "16"), 0, r"^line \d+: a tensor map with codes element=16, .* not modelled$"),
         (change("global_dim", "0, 2000000"), 200, rf"^line \d+: .*: {outside}"),
     ):
         program = text(body.replace("REPLACE", field).replace("START", str(start)), head=head)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sptc import TensorMap, run_kernel
 from sptc.benchmarks.kernel_opcodes import THREADS, operands, programs
-from sptc.kernels.launch import TensorMap, run_kernel
 
 OPCODES, RANDOM = (Path(__file__).with_name(f"{name}-h200.npz") for name in ("opcodes", "random"))
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sptc import TensorMap, run_kernel
 from sptc.errors import Error, KernelError
-from sptc.kernels.launch import TensorMap, run_kernel
 from sptc.kernels.summary import summaries
 
 Random = np.random.Generator
@@ -288,7 +288,7 @@ def test_rejected_kernels() -> None:
         ("ex2.approx.f32 %f1, %f2;", r"^line 18: 'ex2.approx.f32' is not modelled"),
         ("mov.u32 %r1, %nothing;", "the operand '%nothing' is not modelled"),
         ("bra NOWHERE;", "^line 18: there is no label 'NOWHERE'$"),
-        (".reg .b128 %w<2>;", "^line 18: registers of .b128 are not modelled$"),
+        (".reg .v2 .b128 %w<2>;", "^line 18: registers of .b128 are not modelled$"),
         (".reg .b32 %w<9999999>;", "^line 18: the kernel declares more than 1048576 registers$"),
         (f"mov.b32 %r1, {1 << 64};", "^line 18: the constant 18446744073709551616 has more than 64 bits$"),
         (f"mov.b32 %r1, {'9' * 5000};", "^line 18: a number has too many digits$"),
@@ -355,11 +355,11 @@ def test_rejected_launches() -> None:
     for changes, message in (
         ({"args": [array]}, "kernel takes 2 arguments, not 1"),
         ({"args": [array, TensorMap(array, (64,))]}, r"argument 1 \(p1\) has 8 bytes and takes no tensor map"),
-        ({"args": [array, "x"]}, "must be an array, a number, a tensor map or bytes of that length, not str"),
-        ({"args": [array, array[::2]]}, "argument 1 must be a contiguous array"),
-        ({"args": [array, array.astype(object)]}, "argument 1 must be an array of numbers .* not of |O"),
+        ({"args": [array, "x"]}, "must be an array, a number, a tensor map, a structure or bytes .*, not str"),
+        ({"args": [array, array[::2]]}, "argument 1 .p1. must be a contiguous array"),
+        ({"args": [array, array.astype(object)]}, "argument 1 .p1. must be an array of numbers .* not of |O"),
         ({"args": [array, array.astype(">u4")]},
-         "argument 1 must be an array of numbers in little-endian order, not of >u4"),
+         "argument 1 .p1. must be an array of numbers in little-endian order, not of >u4"),
         ({"args": [TensorMap([1], (1,)), array]}, r"map of argument 0 \(p0\) must hold an array, not list"),  # type: ignore[arg-type]
         ({"ptx": b"\n\xff" + program.encode()}, "^line 2: the text is not UTF-8$"),
         ({"ptx": None}, "'ptx' must be the text of a module, not NoneType"),

@@ -1,0 +1,244 @@
+"""Compile CUDA programs of other projects, run them with their kernels on the model, and record a kernel of each.
+
+    python benchmarks/cuda_programs.py RECORD.npz --cutlass FOLDER --marlin FOLDER [--only TEXT]
+
+The script needs ``nvcc``, ``g++`` and clones of CUTLASS and Sparse-Marlin, but no GPU. ``cuda/runtime.cpp`` replaces
+the CUDA runtime, and each launch of a kernel calls ``sptc.run_kernel``. A program of CUTLASS compares its result with a
+reference, and fails if they differ. The record of a kernel contains its PTX, its launch, the arrays in global memory
+and a digest of these arrays after the launch. ``benchmarks/launch_kernels.py`` launches the kernels for sm_80 and
+sm_90a on a GPU; ``tests/kernels/test_compilers.py`` runs the recorded kernels on the model.
+"""
+
+import argparse
+import ctypes
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+from ctypes import POINTER, byref, c_char_p, c_int, c_uint, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kernel_records import fields
+from numpy.typing import NDArray
+from sptc.kernels import launch as kernel_launch
+from sptc.kernels.memory import GLOBAL_BASE, GlobalMemory
+from sptc.kernels.program import Kernel
+from sptc.kernels.ptx import parse_ptx
+from sptc.kernels.tensor_maps import FILLS, MAP_BYTES, SWIZZLES, MapRecord
+
+RUNTIME = Path(__file__).parent / "cuda" / "runtime.cpp"
+#: First address that :class:`~sptc.kernels.memory.GlobalMemory` assigns.
+FIRST_ADDRESS = GLOBAL_BASE + 512
+#: PTX element type for each code of ``CUtensorMapDataType``.
+ELEMENTS = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz",
+            "b4x16", "b4x16_p64", "b6x16_p32")  # fmt: skip
+SIZES = ("--m=256", "--n=256", "--k=512", "--iterations=0")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program to compile, and the part of a name by which the kernel to record is known."""
+
+    name: str
+    arch: str
+    project: str
+    source: str  #: path of the source in the clone, or in ``benchmarks/cuda``
+    arguments: tuple[str, ...] = SIZES
+    kernel: str = "GemmUniversal"
+
+
+CASES = [
+    Case("cutlass.mma.sp.s4", "sm_80", "cutlass", "15_ampere_sparse_tensorop_gemm/ampere_sparse_tensorop_gemm.cu",
+         (), "SparseGemm"),
+    Case("marlin.mma.sp.f16", "sm_80", "marlin", "sparse_marlin.cu", ("256", "16", "512", "64"), "Marlin_2_4"),
+    Case("cutlass.wgmma.sp.f16", "sm_90a", "cutlass", "62_hopper_sparse_gemm/62_hopper_sparse_gemm.cu",
+         (*SIZES[:3], "--iterations=1", "--warmup=0"), "SparseE"),
+    Case("cutlass.tcgen05.sp.f16", "sm_100a", "cutlass", "83_blackwell_sparse_gemm/83_blackwell_sparse_gemm.cu"),
+    Case("cutlass.tcgen05.sp.nvfp4", "sm_100a", "cutlass",
+         "84_blackwell_narrow_precision_sparse_gemm/84a_blackwell_nvfp4_bf16_sparse_gemm.cu"),
+    Case("cutlass.tcgen05.sp.mxfp8.mxfp4", "sm_100a", "cutlass",
+         "84_blackwell_narrow_precision_sparse_gemm/84b_blackwell_mixed_mxfp8_bf16_sparse_gemm.cu"),
+    Case("cutlass.mma.sp.mxfp8", "sm_120a", "cutlass",
+         "80_blackwell_geforce_sparse_gemm/80a_blackwell_geforce_mxfp8_bf16_sparse_gemm.cu"),
+    Case("cutlass.mma.mxfp8.mxfp6", "sm_120a", "cutlass",
+         "79_blackwell_geforce_gemm/79c_blackwell_geforce_mixed_mxfp8_mxfp6_bf16_gemm.cu"),
+]  # fmt: skip
+
+
+def compiled(case: Case, root: Path, folder: Path) -> tuple[Path, str]:
+    """Compile a program. Return the shared library with its ``main``, and the PTX of its kernels."""
+    if case.project == "cutlass":
+        source = root / "examples" / case.source
+        parts = ("include", "tools/util/include", "examples/common")
+    else:
+        source, parts = RUNTIME.parent / case.source, ("marlin",)
+    command = ["nvcc", "-std=c++17", "-O1", "-w", "-DNDEBUG", "--expt-relaxed-constexpr",
+               f"-gencode=arch=compute_{case.arch[3:]},code=compute_{case.arch[3:]}", "-cudart=none", "-shared",
+               "-Xcompiler=-fPIC", "--keep", f"--keep-dir={folder}", *(f"-I{root / part}" for part in parts),
+               str(source), "-o", str(folder / "program.so")]  # fmt: skip
+    subprocess.run(command, check=True)
+    (ptx,) = folder.glob("*.ptx")
+    return folder / "program.so", ptx.read_text()
+
+
+def only_entry(ptx: str, name: str) -> str:
+    """Return a PTX module without the entries other than `name`, and without comments that name files."""
+    parts = re.split(r"(?m)^(?=(?:\.visible\s+)?(?:\.weak\s+)?\.entry )", ptx)
+    return parts[0] + "".join(part for part in parts[1:] if f".entry {name}(" in part)
+
+
+class Runtime:
+    """The CUDA runtime in ``cuda/runtime.cpp``, and the launches that it passes to ``sptc.run_kernel``."""
+
+    def __init__(self, case: Case, ptx: str, library: Path) -> None:
+        self.case, self.ptx, self.kernels = case, ptx, parse_ptx(ptx)
+        self.cuda = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+        #: Record of the chosen kernel, and an error of a launch.
+        self.record: dict[str, NDArray[np.uint8]] = {}
+        self.error: Exception | None = None
+        #: Arguments of each tensor map that the program encoded, by its bytes.
+        self.maps: dict[bytes, MapRecord] = {}
+        launch = ctypes.CFUNCTYPE(None, c_char_p, POINTER(c_uint), c_uint, POINTER(c_void_p))(self.launch)
+        encode = ctypes.CFUNCTYPE(None, c_void_p, POINTER(c_int), c_uint64, POINTER(c_uint64), POINTER(c_uint64),
+                                  POINTER(c_uint32))(self.encode)  # fmt: skip
+        self.functions = launch, encode  # ctypes does not keep them alive
+        self.cuda.start(int(case.arch[3:].rstrip("a")), c_uint64(FIRST_ADDRESS), launch, encode)
+
+    def allocations(self) -> dict[int, NDArray[np.uint8]]:
+        """Return the device memory of the program, by address."""
+        address, size, content, memory = c_uint64(), c_uint64(), c_void_p(), {}
+        while self.cuda.allocation(len(memory), byref(address), byref(size), byref(content)):
+            octets = (ctypes.c_uint8 * size.value).from_address(content.value) if content.value else ()
+            memory[address.value] = np.asarray(octets, np.uint8)
+        return memory
+
+    def encode(self, target: int, codes: Any, address: int, sides: Any, strides: Any, box: Any) -> None:
+        """Write a tensor map in the form of the model."""
+        element, rank, interleave, swizzle, fill = codes[:5]
+        assert not interleave
+        tile = MapRecord(address, tuple(sides[:rank]), tuple(strides[: rank - 1]), tuple(box[:rank]), ELEMENTS[element],
+                         SWIZZLES[swizzle], FILLS[bool(fill)])  # fmt: skip
+        self.maps[tile.encoded()] = tile
+        ctypes.memmove(target, tile.encoded(), MAP_BYTES)
+
+    def launch(self, name: bytes, sides: Any, shared: int, arguments: Any) -> None:
+        """Run a kernel on the memory of the program. After an error, later launches do nothing."""
+        if not self.error:
+            try:
+                self.run(name.decode(), sides, shared, arguments)
+            except Exception as error:  # an exception does not pass through the program
+                self.error = error
+
+    def run(self, name: str, sides: Any, shared: int, arguments: Any) -> None:
+        """Run a kernel on the memory of the program, and record the launch of the chosen kernel."""
+        kernel = self.kernels[name]
+        values = [ctypes.string_at(arguments[i], parameter.size) for i, parameter in enumerate(kernel.parameters)]
+        grid, block, cluster = (tuple(sides[i : i + 3]) for i in (0, 3, 6))
+        memory = self.allocations()
+        before = {address: array.copy() for address, array in memory.items()}
+        image = GlobalMemory(memory.values(), kernel.variables)
+        assert image.addresses[: len(memory)] == [*memory]
+        kernel_launch.global_memory = lambda *_: (image, b"".join(_padded(kernel, values)), [])  # type: ignore[assignment]
+        options: dict[str, Any] = {"arch": self.case.arch.rstrip("a"), "shared": shared, "cluster": cluster}
+        run = kernel_launch.run_kernel(self.ptx, grid, block, (), entry=name, approximate=True, **options)
+        for address, array in memory.items():
+            array[:] = image.octets[address - GLOBAL_BASE :][: array.size]
+        print(f"  {kernel.name[:60]}: {run.instructions} thread instructions, {len(run.findings)} findings", flush=True)
+        if self.case.kernel in kernel.name:
+            self.save(kernel, options | {"grid": grid, "block": block, "exact": run.exact}, values, before, memory)
+
+    def save(self, kernel: Kernel, launch: dict[str, Any], values: list[bytes], before: dict[int, NDArray[np.uint8]],
+             after: dict[int, NDArray[np.uint8]]) -> None:  # fmt: skip
+        """Record a launch with the arrays to which its arguments refer."""
+        names = {address: f"array{i}" for i, address in enumerate(before)}
+        structures = [self.structure(value, names) for value in values]
+        used = {item.get("array", item.get("map")) for each in structures for item in each["pointers"].values()}
+        stored = {names[address]: array for address, array in before.items() if names[address] in used}
+        launch |= {"entry": kernel.name, "arguments": structures, "stored": {n: a.size for n, a in stored.items()}}
+        results = np.concatenate([array for address, array in after.items() if names[address] in used])
+        self.record = fields(self.case.name, only_entry(self.ptx, kernel.name), launch, results, arrays=stored)
+
+    def structure(self, content: bytes, names: dict[int, str]) -> dict[str, Any]:
+        """Describe the bytes of an argument as in a launch file, with the pointers and tensor maps in it."""
+        octets, pointers = bytearray(content), dict[str, Any]()
+        for offset in range(0, len(octets) - 7, 8):
+            if tile := self.maps.get(bytes(octets[offset : offset + MAP_BYTES])):
+                size = MAP_BYTES
+                pointers[str(offset)] = {
+                    "map": names[tile.address], "box": tile.box[::-1], "shape": tile.shape[::-1],
+                    "strides": (*tile.strides[::-1], max(tile.bits // 8, 1)), "element": tile.element,
+                    "swizzle": tile.swizzle, "fill": tile.fill,
+                }  # fmt: skip
+            elif array := names.get(int.from_bytes(octets[offset : offset + 8], "little")):
+                size, pointers[str(offset)] = 8, {"array": array}
+            else:
+                continue
+            octets[offset : offset + size] = bytes(size)
+        return {"struct": octets.hex(), "pointers": pointers}
+
+
+def _padded(kernel: Kernel, values: list[bytes]) -> list[bytes]:
+    """Return the arguments with zeros before them, so that each begins at the offset of its parameter."""
+    parts, end = [], 0
+    for parameter, value in zip(kernel.parameters, values, strict=True):
+        parts.append(bytes(parameter.offset - end) + value)
+        end = parameter.offset + parameter.size
+    return parts
+
+
+def run_program(case: Case, root: Path, record: Path) -> int:
+    """Compile and run a program, write the record of its kernel, and return the exit status of the program."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        library = folder / "libruntime.so"
+        include = Path(subprocess.run(["which", "nvcc"], check=True, capture_output=True, text=True).stdout).parents[1]
+        subprocess.run(["g++", "-shared", "-fPIC", "-O1", f"-I{include / 'include'}", str(RUNTIME), "-o", str(library)],
+                       check=True)  # fmt: skip
+        program, ptx = compiled(case, root, folder)
+        runtime = Runtime(case, ptx, library)
+        words = [case.name.encode(), *(word.encode() for word in case.arguments)]
+        status: int = ctypes.CDLL(str(program)).main(len(words), (c_char_p * (len(words) + 1))(*words, None))
+        if runtime.error:
+            raise runtime.error
+        np.savez(record, **runtime.record)
+        return status
+
+
+def main() -> int:
+    """Run each program in a process of its own, and join the records of the kernels."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("record", type=Path, metavar="RECORD.npz")
+    parser.add_argument("--cutlass", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--marlin", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only cases whose name contains TEXT")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.case:
+        (case,) = (case for case in CASES if case.name == chosen.case)
+        return run_program(case, getattr(chosen, case.project), chosen.record)
+    records, failed = dict[str, NDArray[np.uint8]](), 0
+    with tempfile.TemporaryDirectory() as folder:
+        for case in CASES:
+            if chosen.only not in case.name:
+                continue
+            print(case.name, flush=True)
+            part = Path(folder) / f"{case.name}.npz"
+            command = [sys.executable, __file__, str(part), "--case", case.name]
+            command += ["--cutlass", str(chosen.cutlass), "--marlin", str(chosen.marlin)]
+            if subprocess.run(command, check=False).returncode:
+                failed += 1
+            else:
+                with np.load(part) as archive:
+                    records |= {name: archive[name] for name in archive.files}
+    np.savez(chosen.record, **records)
+    digest = hashlib.sha256(chosen.record.read_bytes()).hexdigest()
+    print(f"{len(records)} fields, SHA-256 {digest}; {failed} programs failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
