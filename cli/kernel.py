@@ -78,10 +78,11 @@ def _run(options: argparse.Namespace) -> int:
         # Write all other arrays with their contents before the launch.
         after = {id(array): content for array, content in run.buffers}
         write_tensors(options.output, {name: after.get(id(one), one) for name, one in launch.arrays.items()}, {})
-    names = ("kernel", "ctas", "threads", "seconds", "instructions", "opcodes", "cycles", "loops", "findings", "exact")
+    names = ("kernel", "ctas", "threads", "seconds", "instructions", "opcodes", "cycles", "loops", "findings", "exact",
+             "printed")  # fmt: skip
     values = {name: round(seconds, 3) if name == "seconds" else getattr(run, name) for name in names}
     size = f"{run.ctas} CTAs of {run.threads} threads; {run.instructions} thread instructions"
-    lines: list[object] = [f"{run.kernel}: {size} in {seconds:.2f} s"]
+    lines: list[object] = [*run.printed.splitlines(), f"{run.kernel}: {size} in {seconds:.2f} s"]
     if not run.exact:
         lines.append("not exact: approximate functions were executed")
     if options.timing:

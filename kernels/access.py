@@ -4,6 +4,8 @@ Source: PTX ISA, "Data Movement and Conversion Instructions". Stores of several 
 are executed in the order of thread numbers; PTX does not define this order.
 """
 
+from contextlib import nullcontext
+
 import numpy as np
 
 from ..errors import InstructionError
@@ -25,6 +27,8 @@ _HINTS = {
     *(f"L{n}::evict_{word}" for n in (1, 2) for word in ("normal", "unchanged", "first", "last")),
     "L1::no_allocate",
 }
+#: Qualifiers of strong accesses, which do not race with one another (PTX ISA, "Memory Consistency Model").
+_STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
@@ -52,31 +56,19 @@ def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: i
     return machine.places(address, space_of(ins), ins, octets), octets, min(octets, 16)
 
 
-def _is_call_parameter(machine: Machine, ins: Instruction, address: Operand) -> bool:
-    """Return whether an instruction accesses an argument or result of a call. The model stores neither in memory."""
-    base = address.base if isinstance(address, Address) else None
-    if space_of(ins) != "param" or not isinstance(base, Symbol) or base.name not in machine.kernel.call_parameters:
-        return False
-    if ins.words[0] == "ld" and base.name not in machine.kernel.call_results:
-        raise not_modelled(ins, f"'{base.name}' is not the result of a call")
-    return True
-
-
 def _load(machine: Machine, ins: Instruction) -> Step:
     if ins.words[1] == "matrix":
         raise not_modelled(ins)
     (type_, _), items = _type_of(ins), items_of(ins.operands[0])
-    if _is_call_parameter(machine, ins, ins.operands[1]):
-        writes, zero = [machine.writer(item, type_) for item in items], np.zeros(1, numpy_type(type_))
-        return lambda mask: [write(mask, zero) for write in writes]
     places, octets, unit = _accesses(machine, ins, ins.operands[1], len(items))
     dtype, writes = numpy_type(type_), [machine.writer(item, type_) for item in items]
-    shift, columns = unit.bit_length() - 1, unit // dtype.itemsize
+    shift, columns, is_strong = unit.bit_length() - 1, unit // dtype.itemsize, not _STRONG.isdisjoint(ins.words)
 
     def load(mask: Mask) -> None:
         where, at = places(mask)
         if machine.checker and where == "shared":
-            machine.checker.reads(ins, mask, at, octets)
+            with machine.checker.strong(mask, at) if is_strong else nullcontext():
+                machine.checker.reads(ins, mask, at, octets)
         memory, index = machine.views[where][unit], at >> shift
         for first in range(0, len(items), columns):
             data = memory.take(index + first // columns if first else index).view(dtype).reshape(-1, columns)
@@ -88,18 +80,17 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 
 def _store(machine: Machine, ins: Instruction) -> Step:
     size, items = size_of(_type_of(ins)[0]), items_of(ins.operands[1])
-    if _is_call_parameter(machine, ins, ins.operands[0]):
-        return lambda mask: None
     places, octets, unit = _accesses(machine, ins, ins.operands[0], len(items))
     reads = [machine.reader(item, f"b{8 * size}") for item in items]
-    shift, columns = unit.bit_length() - 1, unit // size
+    shift, columns, is_strong = unit.bit_length() - 1, unit // size, not _STRONG.isdisjoint(ins.words)
 
     def store(mask: Mask) -> None:
         where, at = places(mask)
         if where == "param":
             raise machine.fault(ins, "the instruction stores to parameter space")
         if machine.checker and where == "shared":
-            machine.checker.wrote(ins, mask, at, octets)
+            with machine.checker.strong(mask, at) if is_strong else nullcontext():
+                machine.checker.wrote(ins, mask, at, octets)
         memory, chosen = machine.views[where][unit], slice(None) if mask is None else mask
         index = machine.every(at)[chosen] >> shift
         for first in range(0, len(items), columns):
@@ -141,6 +132,10 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
         where, at = places(mask)
         if where not in functions:
             raise machine.fault(ins, f"{where} memory has no atomic operations", int(threads[0]))
+        if machine.checker and where == "shared":
+            with machine.checker.strong(mask, at):
+                machine.checker.reads(ins, mask, at, size * width)
+                machine.checker.wrote(ins, mask, at, size * width)
         elements = machine.every(at)[threads] // size
         memory = machine.views[where][size].view(dtype)
         for place in range(width):

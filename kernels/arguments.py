@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ..errors import KernelError
 from .memory import GlobalMemory, parameter_space
-from .program import Kernel, Parameter, size_of
-from .tensor_maps import MAP_BYTES, MapRecord, packed_bits
+from .program import Kernel, Parameter
+from .tensor_maps import MAP_BYTES, MapRecord, element_bits
 
 __all__ = ["StructParameter", "TensorMap", "global_memory"]
 
@@ -36,8 +36,8 @@ class TensorMap:
     #: Distance in bytes between neighbouring elements along each axis. The default is the array's strides.
     strides: tuple[int, ...] | None = None
     #: PTX type of the elements, which reductions of tiles use. The default is the type of the array's elements. With
-    #: ``tf32`` or ``tf32.ftz``, copies to shared memory round f32 elements to tf32. With ``b4x16``, ``b4x16_p64`` or
-    #: ``b6x16_p32``, the array contains bytes with packed elements of 4 or 6 bits, and box and shape count elements.
+    #: ``tf32`` or ``tf32.ftz``, copies to shared memory round f32 elements to tf32. An array of bytes may contain
+    #: elements of any type, also packed elements of 4 or 6 bits (``b4x16``, ``b4x16_p64``, ``b6x16_p32``).
     element: str | None = None
 
 
@@ -132,27 +132,30 @@ def _structure(where: str, size: int, value: StructParameter, addresses: Mapping
 
 
 def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
-    array = tile.array
-    shape, strides = (getattr(array, name) if (own := getattr(tile, name)) is None else own
-                      for name in ("shape", "strides"))  # fmt: skip
+    array, element = tile.array, tile.element or _element(tile.array.dtype)
+    bits = element_bits(element)
+    size = max(bits // 8, 1)
+    shape: Any = tile.shape
+    strides: Any = tile.strides
+    if shape is None and array.ndim:
+        shape = (*array.shape[:-1], array.shape[-1] * array.itemsize * 8 // bits)
+    if strides is None and array.ndim:
+        strides = (*array.strides[:-1], size)
     for name, sides in (("box", tile.box), ("shape", shape), ("strides", strides)):
         if not isinstance(sides, tuple | list) or not sides or not all(isinstance(s, int | np.integer) for s in sides):
             raise KernelError(f"the {name} of a tensor map must be a tuple of integers, not {sides!r}")
-    bits = packed_bits(tile.element) if tile.element else 0
-    if bits and tile.shape is None:
-        shape = (*shape[:-1], shape[-1] * 8 // bits)
-    if tile.element is not None and (1 if bits else size_of(tile.element.removesuffix(".ftz"))) != array.itemsize:
-        raise KernelError(f"a tensor map with elements of {tile.element} does not fit an array of {array.dtype}")
+    if array.itemsize not in (1, size):
+        raise KernelError(f"a tensor map with elements of {element} does not fit an array of {array.dtype}")
     if tile.interleave != "none":
         raise KernelError(f"interleave {tile.interleave!r} of a tensor map is not modelled")
     if not len(tile.box) == len(shape) == len(strides):
         raise KernelError(
             f"a tensor map needs a box, a shape and strides of equal length, not {tile.box}, {shape} and {strides}"
         )
-    if strides[-1] != array.itemsize:
-        raise KernelError(f"the last stride of a tensor map must be {array.itemsize} bytes, not {strides[-1]}")
-    row = shape[-1] * (bits or 8 * array.itemsize) // 8
-    end = sum((side - 1) * stride for side, stride in zip(shape[:-1], strides[:-1], strict=True)) + row
+    if strides[-1] != size:
+        raise KernelError(f"the last stride of a tensor map must be {size} bytes, not {strides[-1]}")
+    rows = zip(shape[:-1], strides[:-1], strict=True)
+    end = sum((side - 1) * stride for side, stride in rows) + shape[-1] * bits // 8
     if end > array.nbytes:
         raise KernelError(f"a tensor map of {end} bytes does not fit an array of {array.nbytes} bytes")
     return MapRecord(
@@ -160,7 +163,7 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
         tuple(shape[::-1]),
         tuple(strides[:-1][::-1]),
         tuple(tile.box[::-1]),
-        tile.element or _element(array.dtype),
+        element,
         tile.swizzle,
         tile.fill,
     )

@@ -327,6 +327,18 @@ class Checker:
         return self._with_clocks(group, warp, clocks)
 
     @contextmanager
+    def strong(self, mask: Mask, at: NDArray[np.int64]) -> Iterator[None]:
+        """Order strong accesses in the context after earlier strong accesses to the same words, and before later ones.
+
+        PTX also requires fences to order other accesses; this method assumes that the kernel has these fences.
+        """
+        threads = self.machine.active(mask)
+        words = [("word", word) for word in (self.machine.every(at)[threads] // _WORD).tolist()]
+        self.wait(words, threads)
+        yield
+        self.arrive(words, threads)
+
+    @contextmanager
     def _with_clocks(
         self, group: NDArray[np.intp], warp: NDArray[np.intp], clocks: NDArray[np.int32]
     ) -> Iterator[None]:

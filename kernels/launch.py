@@ -16,7 +16,7 @@ from .checker import Checker
 from .cycles import LoopCycles, Work, launch_cycles, loops
 from .geometry import Clusters, cta_numbers
 from .machine import Finding, Launch, Machine
-from .program import Kernel
+from .program import Kernel, Special
 from .ptx import parse_ptx
 from .schedule import Program
 
@@ -56,6 +56,8 @@ class KernelRun:
     findings: list[Finding]
     #: Whether results are bit-exact, which holds if no approximate function was executed.
     exact: bool
+    #: Text that the kernel printed.
+    printed: str
     #: Each array among the arguments, with the contents of its buffer after the launch.
     buffers: list[tuple[NDArray, NDArray]] = field(repr=False)
 
@@ -143,7 +145,7 @@ def run_kernel(
     _check_launch(chosen, launch)
     memory, parameters, arrays = global_memory(chosen, args)
     work, findings = Work(limit), dict[tuple[int, str], Finding]()
-    ctas, exact = prod(launch.grid), True
+    ctas, exact, printed = prod(launch.grid), True, list[str]()
     clusters = Clusters(ctas // launch.cluster_size)
     batch = _batch(chosen, launch, clusters.count)
     while started := clusters.take(batch):
@@ -152,6 +154,7 @@ def run_kernel(
         if check and machine.shared_bytes:
             machine.checker = Checker(machine)
         try:
+            machine.printed = printed
             Program(machine).run()
         except KernelError as error:
             earlier = "".join(f"; before that, {finding}" for finding in list(machine.findings.values())[:1])
@@ -169,6 +172,7 @@ def run_kernel(
         loops(chosen, work, arch),
         [findings[key] for key in sorted(findings)],
         exact,
+        "".join(printed),
         [(array, memory.read(address, array)) for address, array in arrays],
     )
 
@@ -224,10 +228,13 @@ def _check_launch(kernel: Kernel, launch: Launch) -> None:
 def _batch(kernel: Kernel, launch: Launch, clusters: int) -> int:
     """Return the number of clusters that are executed together (a batch).
 
-    If the kernel cancels clusters that have not started, a batch has at most half of the clusters of the grid.
+    If the kernel cancels clusters that have not started, a batch has at most half of the clusters of the grid. With a
+    barrier of the whole grid, the batch has all clusters.
     """
     octets = launch.shared + kernel.static_shared + launch.lanes * kernel.local_bytes
     ctas = min(_BATCH_THREADS // launch.lanes, _BATCH_BYTES // max(octets, 1))
+    if any(operand == Special("%envreg1") for ins in kernel.instructions for operand in ins.operands):
+        return clusters  # the CTAs of the grid wait for one another
     if any(ins.words[0] == "clusterlaunchcontrol" for ins in kernel.instructions):
         clusters = -(-clusters // 2)
     return max(1, min(ctas // launch.cluster_size, clusters))

@@ -142,6 +142,8 @@ class Machine:
         self.numbers = {name: number for number, name in enumerate(kernel.registers)}
         self.registers: list[NDArray] = [np.zeros(1, register_type(t)) for t in kernel.registers.values()]
         self.special, self.rank_of_thread = special_registers(launch, np.asarray(ctas))
+        halves = zip(("%envreg1", "%envreg2"), divmod(memory.workspace, 1 << 32), strict=True)
+        self.special |= {name: np.array([half], np.uint32) for name, half in halves}
         #: Address of each symbol that has the same address in all threads.
         self.symbols = {parameter.name: parameter.offset for parameter in kernel.parameters} | memory.variables
         self.symbols |= {name: start for name, (start, _) in kernel.local.items()}
@@ -155,6 +157,8 @@ class Machine:
         self.units: dict[str, Any] = {}
         #: Whether results are bit-exact, which holds if no approximate function was executed.
         self.exact = True
+        #: Texts that threads have printed, in the order of execution.
+        self.printed: list[str] = []
         #: Operations of the kernel that PTX leaves undefined, in the order of execution.
         self.findings: dict[tuple[int, str], Finding] = {}
         #: Counts of the instructions and shared-memory accesses that the launch has executed.

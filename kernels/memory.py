@@ -20,6 +20,9 @@ __all__ = ["GLOBAL_BASE", "LOCAL_WINDOW", "PARAMETER_WINDOW", "SHARED_WINDOW", "
 SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, GLOBAL_BASE = 1 << 40, 1 << 41, 1 << 42, 1 << 44
 #: Unsigned numpy type for each width in bytes.
 UNSIGNED: dict[int, np.dtype] = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
+#: Bytes of the workspace with the barrier of a grid (cooperative groups), whose address is in ``%envreg1`` (upper half)
+#: and ``%envreg2``.
+_WORKSPACE_BYTES = 32
 #: Alignment of an allocation in bytes, and minimum number of unallocated bytes after the allocation.
 _ALIGNMENT = 512
 _WORD = 4
@@ -48,10 +51,14 @@ def pieces_of(octets: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 
 class GlobalMemory:
-    """Global memory of a device: an allocation for each array and each named variable, at multiples of 512 bytes."""
+    """Global memory of a device: an allocation for each array, each named variable and the workspace of the grid.
+
+    Allocations begin at multiples of 512 bytes.
+    """
 
     def __init__(self, arrays: Iterable[NDArray], variables: Mapping[str, bytes]) -> None:
-        contents = [*arrays, *(np.frombuffer(content, np.uint8) for content in variables.values())]
+        named = [np.frombuffer(content, np.uint8) for content in variables.values()]
+        contents = [*arrays, *named, np.zeros(_WORKSPACE_BYTES, np.uint8)]
         parts = [np.ascontiguousarray(content).reshape(-1).view(np.uint8) for content in contents]
         steps = [-(-part.size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT for part in parts]
         *self._starts, end = accumulate(steps, initial=_ALIGNMENT)
@@ -60,9 +67,9 @@ class GlobalMemory:
         for start, part in zip(self._starts, parts, strict=True):
             self.octets[start : start + part.size] = part
         self.views = views(self.octets)
-        #: Address of each allocation, and of each global variable by name.
-        self.addresses = [GLOBAL_BASE + start for start in self._starts]
-        self.variables = dict(zip(variables, self.addresses[len(parts) - len(variables) :], strict=True))
+        #: Address of each array and each variable, of the workspace of the grid, and of the variables by name.
+        *self.addresses, self.workspace = (GLOBAL_BASE + start for start in self._starts)
+        self.variables = dict(zip(variables, self.addresses[len(parts) - 1 - len(named) :], strict=True))
 
     def read(self, address: int, array: NDArray) -> NDArray:
         """Return a copy of global memory at an address, in the shape and type of an array."""

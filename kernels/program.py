@@ -178,9 +178,6 @@ class Kernel:
     shared: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Offset and size in bytes of each variable in local memory.
     local: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Names that the kernel declares for parameters and results of called functions: all names; names of results only.
-    call_parameters: set[str] = field(default_factory=set)
-    call_results: set[str] = field(default_factory=set)
     #: Initial content of each variable of the module in global or constant memory.
     variables: dict[str, bytes] = field(default_factory=dict)
     #: CTA size that ``.reqntid`` requires, in threads along each axis. Empty without the directive.

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from ..errors import KernelError
 from .program import Address, Immediate, Negated, Operand, Pair, Register, Sink, Special, Symbol, Vector
 
-__all__ = ["parse_constant", "parse_operand", "split"]
+__all__ = ["Named", "parse_constant", "parse_operand", "split"]
 
+#: Operand that a declared name stands for.
+Named = Register | Vector | Symbol
 _OPEN, _CLOSE = "{[(", "}])"
 
 
@@ -52,8 +54,8 @@ _NAME = r"[%$\w]+(?:\.[xyzw])?"
 _ADDRESS = re.compile(rf"({_NAME}|-?\w+)\s*(?:([+-])\s*(-?\w+))?")
 
 
-def parse_operand(text: str, find: Callable[[str], Register | Vector | None]) -> Operand:
-    """Parse an operand. `find` returns the register (or the halves of one of 128 bits) with a given name, or None."""
+def parse_operand(text: str, find: Callable[[str], Named | None]) -> Operand:
+    """Parse an operand. `find` returns what a declared name stands for, or None."""
     if text.startswith("["):
         first, *more = (split(text[1:-1]) or [""]) if text.endswith("]") else (text,)
         match = _ADDRESS.fullmatch(first)
@@ -70,13 +72,13 @@ def parse_operand(text: str, find: Callable[[str], Register | Vector | None]) ->
     return _vector(text, find)
 
 
-def _vector(text: str, find: Callable[[str], Register | Vector | None]) -> Operand:
+def _vector(text: str, find: Callable[[str], Named | None]) -> Operand:
     if text.startswith("{") and text.endswith("}"):
         return Vector(tuple(_scalar(part, find) for part in split(text[1:-1])))
     return _scalar(text, find)
 
 
-def _scalar(text: str, find: Callable[[str], Register | Vector | None]) -> Operand:
+def _scalar(text: str, find: Callable[[str], Named | None]) -> Operand:
     if text == "_":
         return Sink()
     if constant := parse_constant(text):

@@ -15,6 +15,7 @@ from .access import ACCESS
 from .arithmetic import ARITHMETIC
 from .barriers import WaitStep, barrier_step, barriers, wait_step
 from .bulk_copies import any_copy_step, map_step
+from .calls import call_step
 from .cluster_launch import cluster_launch_step
 from .comparison import COMPARISON
 from .convergence import Convergence
@@ -32,7 +33,7 @@ __all__ = ["Program"]
 _BUILDERS: dict[str, Builder] = {
     **ARITHMETIC, **COMPARISON, **ACCESS, **WARPS, "cvt": conversion_step, "cp": any_copy_step, "tensormap": map_step,
     "mbarrier": barrier_step, "mma": mma_step, "wgmma": wgmma_step, "tcgen05": tcgen05_step,
-    "clusterlaunchcontrol": cluster_launch_step,
+    "clusterlaunchcontrol": cluster_launch_step, "call": call_step,
 }  # fmt: skip
 _BRANCHES, _CONTROL = ("bra", "brx"), ("bra", "brx", "ret", "exit")
 #: Number of rounds (runs of the threads at one program counter) after which the threads that have waited longest run

@@ -16,7 +16,7 @@ from ..isa.memory import SWIZZLES as PATTERNS
 from ..isa.memory import UNIT_BYTES
 from .program import size_of
 
-__all__ = ["FIELDS", "FILLS", "MAP_BYTES", "SWIZZLES", "MapRecord", "packed_bits"]
+__all__ = ["FIELDS", "FILLS", "MAP_BYTES", "SWIZZLES", "MapRecord", "element_bits"]
 
 MAP_BYTES = 128
 _RANKS = 5
@@ -48,9 +48,9 @@ _WIDEST = SWIZZLES.index("128B")
 _FLOATS = ("f16", "bf16", "f32", "f32.ftz", "tf32", "tf32.ftz", "f64")
 
 
-def packed_bits(element: str) -> int:
-    """Return the number of bits of an element type whose elements share bytes, or 0 for any other type."""
-    return _BITS.get(element, 0)
+def element_bits(element: str) -> int:
+    """Return the number of bits of one element of a PTX element type in global memory."""
+    return _BITS.get(element) or 8 * size_of(element.removesuffix(".ftz"))
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class MapRecord:
     @property
     def bits(self) -> int:
         """Number of bits of one element in global memory."""
-        return packed_bits(self.element) or 8 * size_of(self.element.removesuffix(".ftz"))
+        return element_bits(self.element)
 
     @property
     def unit_octets(self) -> int:

@@ -173,28 +173,18 @@ def _policy(machine: Machine, ins: Instruction) -> Step:
 
 
 def _stop(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``trap``, ``brkpt`` and calls of ``__assertfail``: end the launch with an error."""
-    if ins.words not in (["trap"], ["brkpt"]) and ins.words[0] != "call":
+    """Execute ``trap`` and ``brkpt``: end the launch with an error."""
+    if len(ins.words) != 1:
         raise not_modelled(ins)
 
     def step(mask: Mask) -> None:
-        what = "an assertion of the kernel fails" if ins.words[0] == "call" else "a thread stops the kernel"
-        raise machine.fault(ins, what, int(machine.active(mask)[0]))
+        raise machine.fault(ins, "a thread stops the kernel", int(machine.active(mask)[0]))
 
     return step
 
 
-def _call(machine: Machine, ins: Instruction) -> Step:
-    """Execute a call of a function of the CUDA runtime. ``vprintf`` prints nothing, and its result is 0."""
-    name = getattr(ins.operands[0], "name", "")
-    if name not in ("__assertfail", "vprintf"):
-        raise not_modelled(ins, "of all functions, only __assertfail and vprintf can be called")
-    return _stop(machine, ins) if name == "__assertfail" else _nothing(machine, ins)
-
-
 WARPS: dict[str, Builder] = {
     **dict.fromkeys(("trap", "brkpt"), _stop),
-    "call": _call,
     "match": _match,
     "shfl": _shuffle,
     "vote": _vote,

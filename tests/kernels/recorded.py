@@ -13,21 +13,37 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sptc import TensorMap, run_kernel
+from sptc import StructParameter, TensorMap, run_kernel
 from sptc.benchmarks.kernel_records import draw, operands_digest
 from sptc.errors import KernelError
 from sptc.kernels.launch import KernelRun
 
-__all__ = ["BLACKWELL", "CUDA", "CUDA_SM120", "CUTE", "MAPS", "NAMES", "REDUCTIONS", "REPORTED", "TILELANG", "TRITON",
-           "CompiledKernel", "RecordedKernel", "assert_reported", "compiled_kernel", "recorded"]  # fmt: skip
+__all__ = [
+    "BLACKWELL",
+    "CUDA",
+    "CUDA_SM120",
+    "CUTE",
+    "MAPS",
+    "NAMES",
+    "PROGRAMS",
+    "REDUCTIONS",
+    "REPORTED",
+    "TILELANG",
+    "TRITON",
+    "CompiledKernel",
+    "RecordedKernel",
+    "assert_reported",
+    "compiled_kernel",
+    "recorded",
+]  # fmt: skip
 
 FOLDER = Path(__file__).parents[2] / "recordings" / "kernels"
 PATH = FOLDER / "h100-2026-11-27.npz"
 _PATHS = [FOLDER / f"{name}.npz" for name in ("triton-h100-2026-11-28", "tilelang-h100-2026-11-28",
           "cute-h100-2026-11-28", "reductions-h100-2026-11-28", "cuda-h100-2026-11-28", "reported-h100-2026-11-28",
-          "cute-sm100", "cuda-sm120", "maps-h200-2026-12-01")]  # fmt: skip
+          "cute-sm100", "cuda-sm120", "maps-h200-2026-12-01", "programs-2026-12-01")]  # fmt: skip
 _SWIZZLES = ("none", "32B", "64B", "128B")
-NAMES, TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120, MAPS = (
+NAMES, TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120, MAPS, PROGRAMS = (
     sorted({key.partition("|")[0] for key in np.load(path).files}) for path in (PATH, *_PATHS)
 )
 
@@ -110,16 +126,18 @@ class CompiledKernel:
     ptx: str
     launch: dict[str, Any]
     digest: bytes
+    #: Arrays of the launch that no seed determines, by name.
+    stored: dict[str, NDArray[np.uint8]]
 
     def run(self, **options: Any) -> tuple[NDArray, KernelRun]:
         """Run the kernel on its operands, and return the result array and the run."""
-        launch, arrays = self.launch, self.operands()
-        if self.digest:
+        launch, arrays = self.launch, self.stored or self.operands()
+        if self.digest and not self.stored:
             assert operands_digest(arrays) == launch["operands"]
         arguments = [_argument(value, arrays) for value in launch["arguments"]]
         options |= {"entry": launch.get("entry"), "cluster": launch.get("cluster"), "arch": self.arch}
         run = run_kernel(self.ptx, launch["grid"], launch["block"], arguments, shared=launch["shared"], **options)
-        return run.after(arrays["d"]), run
+        return np.concatenate([*map(run.after, self.stored.values())]) if self.stored else run.after(arrays["d"]), run
 
     @property
     def arch(self) -> str:
@@ -154,19 +172,23 @@ def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
         return np.zeros(value["scratch"], np.uint8)
     if "bytes" in value:
         return bytes(value["bytes"])
+    if "struct" in value:
+        pointers = {int(offset): _argument(item, arrays) for offset, item in value["pointers"].items()}
+        return StructParameter(bytes.fromhex(value["struct"]), pointers)
     if "array" in value:
         return arrays[value["array"]]
     sides = {key: tuple(value[key]) for key in ("shape", "strides") if key in value}
-    return TensorMap(
-        arrays[value["tile"]], tuple(value["box"]), value["swizzle"], element=value.get("element"), **sides
-    )
+    array = arrays[value["tile"] if "tile" in value else value["map"]]
+    return TensorMap(array, tuple(value["box"]), value["swizzle"], element=value.get("element"), **sides)
 
 
 def compiled_kernel(name: str) -> CompiledKernel:
     """Return a kernel that a script in ``benchmarks/`` compiled. A kernel for Blackwell has no digest of a result."""
-    names = (TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120, MAPS)
+    names = (TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120, MAPS, PROGRAMS)
     path = next(path for path, known in zip(_PATHS, names, strict=True) if name in known)
     with np.load(path) as archive:
         ptx, launch = (archive[f"{name}|{field}"].tobytes() for field in ("ptx", "launch"))
         digest = archive[f"{name}|digest"].tobytes() if f"{name}|digest" in archive else b""
-    return CompiledKernel(zlib.decompress(ptx).decode(), json.loads(launch), digest)
+        names = json.loads(launch).get("stored", ())
+        stored = {each: np.frombuffer(zlib.decompress(archive[f"{name}|{each}"].tobytes()), np.uint8) for each in names}
+    return CompiledKernel(zlib.decompress(ptx).decode(), json.loads(launch), digest, stored)

@@ -299,8 +299,6 @@ def test_rejected_kernels() -> None:
         ("vote.sync.none.pred %p1, %p2, -1;", "^line 18: 'vote.sync.none.pred' is not modelled"),
         ("setp.eq.min.u32 %p1, %r1, %r2, %p2;", "^line 18: 'setp.eq.min.u32' is not modelled"),
         ("mul.wide.u64 %rd3, %rd1, %rd2;", "^line 18: 'mul.wide.u64' is not modelled"),
-        ("call (%r1), f, (%r2);", "^line 18: 'call' is not modelled: of all functions, only __assertfail and vprintf"),
-        (".param .b32 text; st.param.b32 [text], %r0; call.uni __assertfail, (text);", "18: call.uni: an assertion"),
         ("trap;", "^line 18: trap: a thread stops the kernel; thread 0 of CTA"),
         ("L: L: bra L;", "^line 18: a second label has the name 'L'$"),
         (".local .b8 w[999999];", "^line 18: the module declares 999999 bytes of local memory, more than 524288$"),

@@ -1,0 +1,156 @@
+"""Kernels of CUDA programs of other projects, and what compiled CUDA uses: functions, printf, cancelled clusters."""
+
+import numpy as np
+import pytest
+from sptc import StructParameter, run_kernel
+from sptc.errors import KernelError
+from sptc.tests.kernels.recorded import PROGRAMS, compiled_kernel
+from sptc.tests.kernels.test_small import WORDS, text
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    """All arrays have the contents that an H200 wrote, or with which a program of CUTLASS found its result right."""
+    kernel = compiled_kernel(name)
+    result, run = kernel.run(check=False)
+    kernel.assert_equal(result)
+    assert run.exact
+
+
+#: A function that returns a structure: {2 x, x + n}, or {x, 0} if x is 3. Another function calls it twice.
+FUNCTIONS = """
+.func (.param .align 8 .b8 result[8]) outer(.param .b32 x);
+.func (.param .align 8 .b8 result[8]) pair(.param .b32 x, .param .b32 n) {
+  .reg .b32 %r<4>; .reg .pred %p;
+  ld.param.b32 %r0, [x]; ld.param.b32 %r1, [n]; st.param.b32 [result], %r0; st.param.b32 [result+4], 0;
+  setp.eq.u32 %p, %r0, 3; @%p ret;
+  add.u32 %r1, %r0, %r1; shl.b32 %r0, %r0, 1; st.param.v2.b32 [result], {%r0, %r1}; ret;
+}
+.func (.param .align 8 .b8 result[8]) outer(.param .b32 x) {
+  .reg .b32 %r<4>; .reg .pred %p; .param .b32 n; .param .align 8 .b8 one[8];
+  ld.param.b32 %r0, [x]; st.param.b32 [n], 100; setp.gt.u32 %p, %r0, 9; st.param.b64 [one], 0;
+  @!%p call.uni (one), pair, (x, n);
+  ld.param.b32 %r1, [one+4]; { .param .b32 y; st.param.b32 [y], %r1; call (result), pair, (y, n); } ret;
+}
+"""
+CALL = """
+  { .param .b32 x; .param .align 8 .b8 two[8]; st.param.b32 [x], %r0; call.uni (two), outer, (x);
+    ld.param.v2.b32 {%r3, %r4}, [two]; }
+  mad.lo.u32 %r2, %r3, 1000, %r4; st.global.u32 [%rd2], %r2;"""
+
+
+def test_called_functions() -> None:
+    result = np.zeros(WORDS, np.uint32)
+    after = run_kernel(text(CALL, head=FUNCTIONS), 1, WORDS, [result, result]).after(result)
+
+    def pair(x: int) -> tuple[int, int]:
+        return (x, 0) if x == 3 else (2 * x, x + 100)
+
+    expected = [pair(pair(x)[1] if x <= 9 else 0) for x in range(WORDS)]
+    assert after.tolist() == [1000 * low + high for low, high in expected]
+    for call, message in (
+        ("call (two), outer, (x, x);", "line .*: a call of outer has 2 results and parameters in '.param'"),
+        (
+            "call.uni missing;",
+            "^line .*: 'call.uni' is not modelled: the module does not define the function 'missing'",
+        ),
+        ("call.uni vprintf, (x);", "vprintf has 2 parameters in '.param'"),
+    ):
+        with pytest.raises(KernelError, match=message):
+            run_kernel(text(CALL.replace("call.uni (two), outer, (x);", call), head=FUNCTIONS), 1, 32, [result, result])
+    with pytest.raises(KernelError, match=r"the function outer calls itself, which is not modelled$"):
+        run_kernel(text(CALL, head=FUNCTIONS.replace("pair, (y, n)", "outer, (y)")), 1, 32, [result, result])
+
+
+def _bytes(name: str, value: str) -> str:
+    return f".global .align 1 .b8 {name}[] = {{{', '.join(map(str, value.encode()))}, 0}};"
+
+
+def test_printed_text_and_assertions() -> None:
+    form, result = "%d of %5.1f %s|%-4u|%#llx%c %%", np.zeros(32, np.uint32)
+    head = "\n".join([_bytes("form", f"{form}\n"), _bytes("word", "text"), _bytes("file", "f.cu")])
+    body = """
+  .local .align 8 .b8 values[48]; .param .b64 a; .param .b64 b; .param .b32 line; .param .b64 size;
+  cvt.rn.f64.u32 %rd9, %r0; mov.b64 %rd3, word; mov.b64 %rd4, -1; setp.gt.u32 %p1, %r0, 29; neg.s32 %r3, %r0;
+  st.local.b32 [values], %r3; st.local.f64 [values+8], %rd9; st.local.b64 [values+16], %rd3;
+  st.local.b32 [values+24], %r3; st.local.b64 [values+32], %rd4; st.local.b32 [values+40], 90;
+  mov.b64 %rd5, values; cvta.local.u64 %rd5, %rd5; st.param.b64 [b], %rd5; mov.b64 %rd6, form; st.param.b64 [a], %rd6;
+  @%p1 call.uni (line), vprintf, (a, b);"""
+    expected = [form.replace("ll", "") % (-n, n, "text", (1 << 32) - n, (1 << 64) - 1, "Z") for n in (30, 31)]
+    assert run_kernel(text(body, head=head), 1, 32, [result] * 2).printed.splitlines() == expected
+    fail = (
+        "mov.b64 %rd6, file; st.param.b64 [b], %rd6; st.param.b32 [line], 12; call __assertfail, (b, b, line, b, size);"
+    )
+    with pytest.raises(KernelError, match=r"the assertion 'f.cu' fails \(f.cu:12, f.cu\); thread 0 of CTA"):
+        run_kernel(text(body + fail, head=head), 1, 32, [result] * 2)
+
+
+CANCEL = """
+  mov.u32 %r3, buffer; mov.u32 %r5, %ctaid.x; mov.u32 %r6, %ctaid.y; mov.u32 %r7, %cluster_ctarank; mov.u32 %r8, 0;
+  setp.eq.u32 %p1, %r0, 0; setp.eq.u32 %p4, %r7, 0; and.pred %p4, %p4, %p1; .reg .b128 response;
+  @%p1 mbarrier.init.shared.b64 [%r3+16], 1; barrier.cluster.arrive; barrier.cluster.wait;
+LOOP:
+  mov.u32 %r9, %nctaid.x; mad.lo.u32 %r9, %r6, %r9, %r5; mad.wide.u32 %rd3, %r9, 4, %rd1;
+  @%p1 atom.global.add.u32 %r2, [%rd3], 1;
+  barrier.cluster.arrive; barrier.cluster.wait;
+  @%p1 mbarrier.arrive.expect_tx.shared.b64 %rd4, [%r3+16], 16;
+  barrier.cluster.arrive; barrier.cluster.wait;
+  @%p4 clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128
+    [%r3], [%r3+16];
+TRY: mbarrier.try_wait.parity.shared.b64 %p2, [%r3+16], %r8; @!%p2 bra TRY;
+  ld.shared.b128 response, [%r3]; clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p3, response;
+  xor.b32 %r8, %r8, 1; @!%p3 bra END;
+  clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%r5, %r6, _, _}, response;
+  clusterlaunchcontrol.query_cancel.get_first_ctaid::y.b32.b128 %r6, response;
+  add.u32 %r5, %r5, %r7; atom.global.add.u32 %r2, [%rd2], 1; bra LOOP;
+END: """
+
+
+def test_cancelled_clusters() -> None:
+    """Each CTA of the grid is executed once, by itself or by a CTA of an earlier cluster that cancelled its cluster."""
+    tiles, cancelled = np.zeros(6 * 5, np.uint32), np.zeros(1, np.uint32)
+    program = text(CANCEL, head=".shared .align 16 .b8 buffer[32];").replace("mad.wide.u32 %rd1, %r0, 4, %rd1;", "")
+    run = run_kernel(program, (6, 5), 1, [tiles, cancelled], cluster=(2, 1, 1), arch="sm_100")
+    assert run.after(tiles).tolist() == [1] * 30
+    assert run.after(cancelled).tolist() == [2 * 7]  # of 15 clusters, 8 start together and cancel the others
+    assert run.findings == []
+    program = program.replace("@!%p3 bra END;", "").replace("bra LOOP;", "")
+    run = run_kernel(program, (2, 1), 1, [tiles, cancelled], cluster=(2, 1, 1), arch="sm_100")
+    assert {finding.kind for finding in run.findings} == {"index of no cluster"}
+
+
+def test_wide_registers_and_structures() -> None:
+    """Registers of 128 bits and of vectors, ``atom.cas.b16``, and pointers in a structure."""
+    words = np.arange(16, dtype=np.uint32)
+    body = """
+  { .reg .v2 .b32 two; .reg .b128 a, b; .param .b64 unused;
+  ld.param.u64 %rd1, [p0+8]; ld.global.v2.b32 two, [%rd1+8]; add.u32 two.x, two.x, two.y;
+  ld.global.b128 a, [%rd1+16]; mov.b128 {%rd3, %rd4}, a; mov.b128 b, {%rd4, %rd3}; mov.b128 a, b;
+  st.global.b128 [%rd1+32], a; st.global.v2.b32 [%rd1], two; mov.b16 %h1, 0x55; mov.b16 %h2, 15;
+  atom.global.cas.b16 %h3, [%rd1+60], %h2, %h1; }"""
+    program = text(body, parameters=1).replace(".param .u64 p0", ".param .align 8 .b8 p0[24]")
+    program = program.replace("mad.wide.u32", "// mad.wide.u32")
+    run = run_kernel(program, 1, 1, [StructParameter(bytes(24), {8: words})])
+    assert run.after(words).tolist() == [2 + 3, 3, 2, 3, 4, 5, 6, 7, 6, 7, 4, 5, 12, 13, 14, 0x55]
+    for content, pointers, message in (
+        (bytes(16), {8: words}, r"argument 0 \(p0\) needs a structure of 24 bytes$"),
+        (bytes(24), {20: words}, r"argument 0 \(p0\) of 24 bytes has no array or tensor map at offset 20$"),
+        (bytes(24), {8: 5}, r"argument 0 \(p0\) of 24 bytes has no array or tensor map at offset 8$"),
+    ):
+        with pytest.raises(KernelError, match=message):
+            run_kernel(program, 1, 1, [StructParameter(content, pointers)])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("qualifier", "findings"), [(".volatile", 0), (".relaxed.cta", 0), ("", 2)])
+def test_flags_between_warps(qualifier: str, findings: int) -> None:
+    """A strong flag in shared memory orders the accesses of two warps. A weak flag is a race, and so are its data."""
+    body = """
+  mov.u32 %r3, buffer; setp.lt.u32 %p1, %r0, 32; @%p1 bra READ;
+  st.shared.u32 [%r3+4], 7; fence.acq_rel.cta; stQ.shared.u32 [%r3], 1; bra END;
+READ: ldQ.shared.u32 %r4, [%r3]; setp.eq.u32 %p2, %r4, 0; @%p2 bra READ;
+  fence.acq_rel.cta; ld.shared.u32 %r2, [%r3+4]; st.global.u32 [%rd2], %r2;
+END: """.replace("Q", qualifier)
+    result = np.zeros(WORDS, np.uint32)
+    run = run_kernel(text(body, head=".shared .align 16 .b8 buffer[32];"), 1, WORDS, [result, result])
+    assert run.after(result).tolist() == [7] * 32 + [0] * 32
+    assert [finding.kind for finding in run.findings] == ["race"] * findings
