@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOMS", "Change", "Fault", "computes", "fault", "faults", "holds", "instead"]
+__all__ = ["ROOMS", "Change", "Fault", "computes", "fault", "faults", "holds", "instead", "register_all"]
 
 sys.path.insert(0, str(Path(__file__).parent / "start"))
 from planting import ROOMS, room_of
@@ -87,6 +87,12 @@ def computes(name: str, module: str, function: str, mistake: str, wrong: Callabl
     """Register a function as :func:`instead` does, with the description `mistake` in place of a docstring."""
     wrong.__doc__ = mistake
     instead(name, module, function)(wrong)
+
+
+def register_all(register: Callable[..., None], rows: list[tuple[str, str, str, str, Callable[..., Any]]]) -> None:
+    """Register the faults of a table. Each row has the arguments of a function such as :func:`computes`."""
+    for row in rows:
+        register(*row)
 
 
 def faults(room: str) -> dict[str, Fault]:

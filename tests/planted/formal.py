@@ -1,12 +1,12 @@
 """Faults of the proof engines and of the reports of proofs."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import Change, computes, fault, instead
+from . import Change, computes, fault, instead, register_all
 
 
 @instead("formal.harness.claim", "formal.harness", "Harness.claim")
@@ -120,8 +120,7 @@ def _(report: Any, right: Any, self: Any, outcome: Any) -> str:
     return str(line)
 
 
-#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
-COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+register_all(computes, [
     ("formal.model.undecided", "formal.model", "Model._possible",
      "A condition that the solver does not decide before the time limit counts as impossible.",
      lambda model, right, self, condition:
@@ -148,6 +147,4 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("formal.exhaustive.last", "formal.exhaustive", "first_violation",
      "The last assignment of values to the inputs is never tried.",
      lambda exhaustive, right, path: None if (result := right(path)) and all(result.values()) else result),
-]  # fmt: skip
-for _row in COMPUTES:
-    computes(*_row)
+])  # fmt: skip

@@ -1,11 +1,10 @@
 """Faults of whole matrix products and of compressed tensors."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from . import Change, computes, fault, instead
+from . import Change, computes, fault, instead, register_all
 
 
 @instead("gemm.product.blocks", "gemm.product", "block_count")
@@ -53,8 +52,7 @@ def _(quantise: Any, right: Any, values: Any, fmt: Any, **options: Any) -> Any:
     return np.where(power > 254, power, codes).astype(codes.dtype) if fmt.name == "ue8m0" else codes
 
 
-#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
-COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+register_all(computes, [
     ("gemm.folder.resume", "gemm.folder", "ProductFolder.blocks",
      "When a matrix product is resumed, unfinished blocks before the last finished block are skipped.",
      lambda folder, right, self, count: iter(range(1 + max(self.done, default=-1), count))),
@@ -74,6 +72,4 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda encode, right, magnitudes, fmt, *rounding: right(
          np.where((np.frexp(magnitudes)[0] == 0.75) & (not fmt.subnormals), np.nextafter(magnitudes, 0), magnitudes),
          fmt, *rounding)),
-]  # fmt: skip
-for _row in COMPUTES:
-    computes(*_row)
+])  # fmt: skip

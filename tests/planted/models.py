@@ -1,15 +1,13 @@
 """Faults of the golden model and of the records in ``isa/``."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from . import Change, computes, fault, holds, instead
+from . import Change, computes, fault, holds, instead, register_all
 
-#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
-COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+register_all(computes, [
     ("golden.accumulator.subnormal", "golden.accumulator", "accumulator_exponents",
      "A subnormal f16 accumulator has the exponent of its leading one, not the smallest normal exponent.",
      lambda accumulator, right, c, fmt, zero_exponent: right(c, replace(fmt, bias=127), zero_exponent)),
@@ -28,9 +26,7 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      "An element counts as outside shared memory only if its first byte is outside, not if a later byte is.",
      lambda memory, right, self, size:
          int(beyond.min()) if (beyond := self.addresses[self.addresses >= size]).size else None),
-]  # fmt: skip
-for _row in COMPUTES:
-    computes(*_row)
+])  # fmt: skip
 
 
 @instead("golden.rounding.overflow", "golden.rounding", "toward_zero")

@@ -1,11 +1,11 @@
 """A fault for each proved property of metadata and arithmetic. The proof of the property must detect the fault."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
-from . import Change, computes, fault, instead
+from . import Change, computes, fault, instead, register_all
 from .circuits import amended, drives, named, reads
 
 
@@ -172,9 +172,7 @@ reads("unit.integers", "rtl.align", "AlignStage",
       "The sign of an integer accumulator that has exceeded 32 bits is taken from bit 31.",
       lambda self: {"c": self.c[:32].as_signed()})  # fmt: skip
 
-
-#: Faults that override assignments of a component. Columns: name, module, component, mistake, new assignments.
-DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+register_all(drives, [
     ("metadata.chunk", "rtl.metadata", "MetadataStage",
      "The first chunk is decoded from the nibble of the second chunk.",
      lambda self, m: [m.submodules["metadata0"].nibble.eq(self.nibbles.word_select(1, 4))]),
@@ -192,13 +190,9 @@ DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda self, m: [
          self.product.nan.eq((self.a.special & self.a.nan) | (self.b.special & (self.b.nan | self.a.zero)))
      ]),
-]  # fmt: skip
-for _row in DRIVES:
-    drives(*_row)
+])  # fmt: skip
 
-
-#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
-COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+register_all(computes, [
     ("operands.exact", "rtl.cells.multiplier", "Multiplier._recoded_row",
      "The increment of a negative partial product is added even if its lowest bit already includes the increment.",
      lambda multiplier, right, self, m, digit: (right(self, m, digit)[0], digit[2])),
@@ -210,6 +204,4 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("unit.stages", "rtl.unit", "Unit._cut", "Signals of one bit bypass the registers of the multiply stage.",
      lambda unit, right, self, m, name, value:
          value if name == "multiply" and len(Value.cast(value)) == 1 else right(self, m, name, value)),
-]  # fmt: skip
-for _row in COMPUTES:
-    computes(*_row)
+])  # fmt: skip

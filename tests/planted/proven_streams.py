@@ -1,11 +1,11 @@
 """A fault for each proved property of streams, which are in arrays, warps, operand fetch and warpgroups."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module
 
-from . import computes
+from . import computes, register_all
 from .circuits import amended, drives, exchanged, named, outlives_reset, reads
 
 
@@ -78,9 +78,7 @@ reads("accumulators.order:ring", "rtl.ring", "Ring",
       "The oldest entry of a ring is not removed if another entry is stored in the same cycle.",
       lambda self: {"pop": self.pop & ~self.push})  # fmt: skip
 
-
-#: Faults that override assignments of a component. Columns: name, module, component, mistake, new assignments.
-DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+register_all(drives, [
     ("core.operands", "rtl.core", "Core", "Every unit of an array gets column 0 of B.",
      lambda self, m: [
          m.submodules[f"unit_{row}_{column}"].step.b.eq(m.submodules["order_column_0"].ordered)
@@ -122,13 +120,9 @@ DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda self, m: [m.submodules["accumulators"].o.payload[0].eq(m.submodules["array_1"].o.payload.d)]),
     ("tcgen05.progress", "rtl.tcgen05", "Tcgen05", "Only the first panel of B is read.",
      lambda self, m: [m.submodules["requests_b"].last.eq(0)]),
-]  # fmt: skip
-for _row in DRIVES:
-    drives(*_row)
+])  # fmt: skip
 
-
-#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
-COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+register_all(computes, [
     ("warp.operands", "rtl.warp", "Warp._metadata_row", "A warp ignores the sparsity selector of its instruction.",
      lambda warp, right, self, held, row, step: right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)),
     ("accumulators.order", "rtl.accumulators", "_overlap",
@@ -142,6 +136,4 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda order, right, config, *, wide, sparse: [
          byte if sparse or byte is None else byte + config.step_bytes
          for byte in right(config, wide=wide, sparse=sparse)]),
-]  # fmt: skip
-for _row in COMPUTES:
-    computes(*_row)
+])  # fmt: skip

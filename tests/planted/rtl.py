@@ -1,12 +1,12 @@
 """Faults of the hardware that tests must detect, in routing, order, rounding and formats."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
-from . import Change, computes, fault, holds, instead
+from . import Change, computes, fault, holds, instead, register_all
 from .circuits import amended, drives, exchanged, named, outlives_reset, reads
 
 
@@ -112,9 +112,7 @@ def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
 holds("rtl.placement.end", "rtl.placement", "COLUMNS",
       "A panel of D counts as seven columns wide instead of eight.", 7)  # fmt: skip
 
-
-#: Faults in which a component reads other values at some ports: name, module, component, mistake, values by port.
-READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+register_all(reads, [
     ("rtl.order.column", "rtl.order", "ColumnOrder",
      "The component that reorders a column of B exchanges its inputs `wide` and `sparse`.",
      lambda self: {"wide": self.sparse, "sparse": self.wide}),
@@ -137,13 +135,9 @@ READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.life_cycle.shape", "rtl.life_cycle", "LifeCycle",
      "Multiplications with different N count as multiplications of the same shape.",
      lambda self: {"last_panel": Const(0, 5)}),
-]  # fmt: skip
-for _row in READS:
-    reads(*_row)
+])  # fmt: skip
 
-
-#: Faults that override assignments of a component. Columns: name, module, component, mistake, new assignments.
-DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+register_all(drives, [
     ("rtl.core.scales", "rtl.core", "Core", "Every column gets the block scales of the first column.",
      lambda self, m: [
          m.submodules[f"unit_{row}_{column}"].step.scale_b.eq(self.i.payload.scale_b[0])
@@ -177,13 +171,9 @@ DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("rtl.tcgen05.pair", "rtl.tcgen05", "Tcgen05",
      "The CTAs of a pair read block scales of B in the order of multiplication instead of the order of columns.",
      lambda self, m: [m.submodules["words"].panel.eq(m.submodules["slots"].panel)]),
-]  # fmt: skip
-for _row in DRIVES:
-    drives(*_row)
+])  # fmt: skip
 
-
-#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
-COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+register_all(computes, [
     ("rtl.warp.metadata", "rtl.warp", "Warp._metadata_row", "Rows 8 to 15 use the metadata of rows 0 to 7.",
      lambda warp, right, self, held, row, step: right(self, held, row % 8, step)),
     ("rtl.multiply.register", "rtl.multiply", "MultiplyStage._registered",
@@ -218,9 +208,7 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
      lambda order, right, config, *, wide: [
          lane % (config.chunks // 2) if wide and config.interleaved else nibble
          for lane, nibble in enumerate(right(config, wide=wide))]),
-]  # fmt: skip
-for _row in COMPUTES:
-    computes(*_row)
+])  # fmt: skip
 
 
 @amended("rtl.warpgroup.early_wait", "rtl.warpgroup", "Commands")

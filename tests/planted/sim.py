@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.ma import masked_all_like
 
-from . import Change, computes, fault, holds, instead
+from . import Change, computes, fault, holds, instead, register_all
 
 
 @fault("sim.scoreboard.low", "sim.benches.scoreboard")
@@ -155,8 +155,7 @@ def _(assumptions: Any, right: Any, self: Any, platform: Any) -> Any:
     return right(self, platform)
 
 
-#: Faults that replace a function by an expression: name of the fault, module, function, description, and expression.
-COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+register_all(computes, [
     ("sim.streams.rare", "sim.benches.streams", "rare_meetings",
      "Stimulus does not force rare coincidences of gaps, stalls and resets.",
      lambda streams, right, rng, **how: lambda cycle: None),
@@ -253,9 +252,7 @@ COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
     ("sim.simd.carry", "sim.engine.simd", "_Writer._sum", "Carries between the machine words of a wide sum are lost.",
      lambda simd, right, self, one, other, *, subtract:
          [right(self, [a], [b], subtract=subtract)[0] for a, b in zip(one, other, strict=True)]),
-]  # fmt: skip
-for _row in COMPUTES:
-    computes(*_row)
+])  # fmt: skip
 
 
 @instead("verify.replay.agrees", "verify.replay", "compare")
