@@ -119,8 +119,7 @@ def rng(request: pytest.FixtureRequest, seed: int) -> np.random.Generator:
 def _cell(name: str, area: int, inputs: str, functions: dict[str, str], register: str = "") -> str:
     """Return the liberty text of a cell with a delay of 100 ps from each input to each output, for any load."""
     table = '(scalar) { values ("0.1"); }'
-    kinds = ("cell_rise", "cell_fall", "rise_transition", "fall_transition")
-    times = " ".join(f"{kind} {table}" for kind in kinds)
+    times = " ".join(f"{kind} {table}" for kind in ("cell_rise", "cell_fall", "rise_transition", "fall_transition"))
     pins = [f"pin ({pin}) {{ direction : input; capacitance : 0.001; }}" for pin in inputs]
     for output, function in functions.items():
         arcs = " ".join(f'timing () {{ related_pin : "{pin}"; timing_sense : non_unate; {times} }}' for pin in inputs)
@@ -150,8 +149,7 @@ def liberty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = yield
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
-        command = f"pytest '{item.nodeid}' --seed {item.config.getoption('--seed')}"
-        report.sections.append(("repeat with", command))
+        report.sections.append(("repeat with", f"pytest '{item.nodeid}' --seed {item.config.getoption('--seed')}"))
     return report
 
 

@@ -97,10 +97,9 @@ def _is_ours(name: str) -> bool:
 
 def _of_fixtures(texts: Iterable[str]) -> list[str]:
     """Return the names that tests/conftest.py imports at module level, and in each fixture that the texts mention."""
-    text = (TESTS / "conftest.py").read_text(encoding="utf-8")
     kept = [
         node
-        for node in ast.parse(text).body
+        for node in ast.parse((TESTS / "conftest.py").read_text(encoding="utf-8")).body
         if not isinstance(node, ast.FunctionDef) or any(node.name.lstrip("_") in of_test for of_test in texts)
     ]
     return [name for node in kept for name in imports(ast.Module([node], []), "sptc.tests.conftest", is_package=False)]

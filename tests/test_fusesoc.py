@@ -80,8 +80,7 @@ def test_the_three_commands_of_the_guide(tmp_path: Path) -> None:
     commands = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)[0].splitlines()
     assert commands[0].startswith("git clone ADDRESS sptc && ")
     published = tmp_path / "published"
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
-    shutil.copytree(ROOT, published, ignore=ignored)
+    shutil.copytree(ROOT, published, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist"))
     author = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
     for words in (("init", "--quiet"), ("add", "."), (*author, "commit", "--quiet", "-m", "sources")):
         subprocess.run(["git", *words], cwd=published, check=True, timeout=60)

@@ -169,8 +169,7 @@ def test_no_cyclic_imports() -> None:
     modules = {module_name(path) for room in MAY_IMPORT for path in files_of(room)}
     for room in MAY_IMPORT:
         for path in files_of(room):
-            names = imports_of(path)
-            result = {name if name in modules else name.rpartition(".")[0] for name in names} & modules
+            result = {name if name in modules else name.rpartition(".")[0] for name in imports_of(path)} & modules
             graph[module_name(path)] = result - {module_name(path)}
     TopologicalSorter(graph).prepare()  # raises an error if the graph has a cycle
 

@@ -128,8 +128,7 @@ def test_wrong_operands_and_empty_batches(rng: np.random.Generator) -> None:
         sptc.ldmatrix(STORE, smem, addresses)
     with pytest.raises(InstructionError, match=rf"^{LOAD} is not a form of stmatrix; use sptc\.ldmatrix$"):
         sptc.stmatrix(LOAD, smem, addresses, registers)
-    narrow = addresses.astype(np.uint32)
-    assert (sptc.ldmatrix(LOAD, smem, narrow) == sptc.ldmatrix(LOAD, smem, addresses)).all()
+    assert (sptc.ldmatrix(LOAD, smem, addresses.astype(np.uint32)) == sptc.ldmatrix(LOAD, smem, addresses)).all()
     smem, addresses = np.zeros((0, 512), np.uint8), np.zeros((0, 32), np.int64)
     assert sptc.ldmatrix(np.array(LOAD), smem, addresses).shape == (0, 32, 2)
     assert sptc.stmatrix(STORE, smem, addresses, np.zeros((0, 32, 2), np.uint32)).shape == (0, 512)

@@ -116,14 +116,12 @@ class GoldenCores:
 def test_a_batch_of_tensor_memories(text: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
     monkeypatch.setattr(tops, "tcgen05", lambda: GoldenCores(made))
-    pair = made.ctas == 2
-    tmem, smem = (np.stack([made.arguments[name]] * 2, axis=int(pair)) for name in ("tmem", "smem"))
+    tmem, smem = (np.stack([made.arguments[name]] * 2, axis=int(made.ctas == 2)) for name in ("tmem", "smem"))
     tmem[..., 256:288] ^= rng.integers(0, 1 << 16, (*tmem.shape[:-1], 32), np.uint32)
     smem[..., 1, :] ^= np.uint8(1)
     for add in (True, False):
         options: dict[str, Any] = {"tmem": tmem, "smem": smem, "enable_input_d": add, "metadata": "silicon"}
-        expected = made.run(**options)
-        np.testing.assert_array_equal(made.run(backend=recorder, **options), expected)
+        np.testing.assert_array_equal(made.run(backend=recorder, **options), made.run(**options))
         product = recorder.products[-1]
         golden = backend("golden").multiply(made.instruction, "sm_100", recorder.operands[-1])
         np.testing.assert_array_equal(product.d, golden.d)
@@ -203,8 +201,7 @@ def test_products_without_flags(rng: Random) -> None:
     assert (product.flags, product.cycles) == (None, None)
     i, recorder = parse(SPARSE), Recorder(backend("golden"))
     drawn = random_operands(i, "mid", 3, rng)
-    d = sptc.mma(SPARSE, **drawn.arrays, backend=recorder)
-    np.testing.assert_array_equal(d, sptc.mma(SPARSE, **drawn.arrays))
+    np.testing.assert_array_equal(sptc.mma(SPARSE, **drawn.arrays, backend=recorder), sptc.mma(SPARSE, **drawn.arrays))
     ((operands,), (product,)) = recorder.operands, recorder.products
     np.testing.assert_array_equal(operands.a, gather_warp(i, drawn).a)
     assert (product.flags, product.cycles) == (None, None)

@@ -147,8 +147,7 @@ def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:
 def test_a_chain_is_one_instruction_after_the_other(in_registers: bool, scale_d: bool, rng: Random) -> None:
     text = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16"
     instruction = parse(text)
-    sizes = (8, 4, 4, 4)
-    d, *fragments = (rng.standard_normal((2, 128, n)).astype(np.float32).view(np.uint32) for n in sizes)
+    d, *fragments = (rng.standard_normal((2, 128, n)).astype(np.float32).view(np.uint32) for n in (8, 4, 4, 4))
     assert fragments[0].shape[2] == a_fragment(instruction).registers
     smem = rng.standard_normal((2, 4096)).astype(np.float16).view(np.uint8)
     steps = [

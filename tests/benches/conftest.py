@@ -42,8 +42,7 @@ def bench(request: pytest.FixtureRequest) -> Callable[..., Bench]:
 
 def fault_at(folder: Path, kind: str, command: str, with_text: str = "") -> Fault:
     """Return the fault of a Yosys `mutate` command at the first cell of type `kind` with a text in its connections."""
-    text = (folder / FLAT).read_text(encoding="utf-8")
-    cells = re.findall(rf"cell \${kind} (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
+    cells = re.findall(rf"cell \${kind} (\S+)\n(.*?)\n  end\n", (folder / FLAT).read_text(encoding="utf-8"), re.DOTALL)
     cell = next(name for name, connections in cells if with_text in connections)
     mode, rest = command.split(maxsplit=1)
     return Fault(1, "whole", f"mutate -mode {mode} -module bench -cell {cell} {rest}")

@@ -154,8 +154,7 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
 def test_faults_of_the_tensor_cores_of_a_cta(tmp_path: Path, seed: int) -> None:
     """The fault-free design passes. Most faults are detected, and a detected fault is not proved to change nothing."""
     settings = Settings("blackwell", "tcgen05", 24)
-    programs = echoing_programs(TCGEN05_ARRAY, 24, np.random.default_rng(seed))
-    of_top = regression(settings, 24, seed, tmp_path, programs)
+    of_top = regression(settings, 24, seed, tmp_path, echoing_programs(TCGEN05_ARRAY, 24, np.random.default_rng(seed)))
     faults, left = of_top.netlist.faults, survivors(of_top)
     assert 3 * len(left) < len(faults), [str(fault) for fault in left]
     (seen,) = islice((fault for fault in faults if fault not in left), 1)
@@ -358,8 +357,7 @@ def test_each_number_selects_its_fault(tmp_path: Path) -> None:
 def test_every_cell_is_as_likely_and_no_clock_is_a_fault(rng: np.random.Generator) -> None:
     wide = [f"mutate -mode inv -module m -cell wide -port A -portbit {bit}" for bit in range(1000)]
     narrow = ["mutate -mode inv -module m -cell narrow -port A -portbit 0"]
-    drawn = [mutants._draw([*wide, *narrow], 1, rng) for _ in range(200)]
-    assert 60 < sum(narrow == fault for fault in drawn) < 140
+    assert 60 < sum(narrow == fault for fault in [mutants._draw([*wide, *narrow], 1, rng) for _ in range(200)]) < 140
     lines = [f"mutate -mode inv -module m -cell register -port {port} -portbit 0" for port in ("CLK", "D", "EN")]
     assert sorted(mutants._draw(lines, 3, rng)) == [lines[1], lines[2]]
 

@@ -91,5 +91,4 @@ def test_a_row(seed: int, tmp_path: Path) -> None:
 def test_components(seed: int, tmp_path: Path) -> None:
     harness = Harness({name: b.component for name, b in component_benches(Settings("tiny", "row", 1).config).items()})
     text = to_verilog(Silent(), "bench", ports=[port.value for port in harness.ports])
-    reported = failures("components", tmp_path, seed, text)
-    assert {failure.test for failure in reported} == harness.components.keys()
+    assert {failure.test for failure in failures("components", tmp_path, seed, text)} == harness.components.keys()

@@ -173,8 +173,7 @@ def unnamed_extras(text: str) -> list[tuple[str, str]]:
 @pytest.mark.regression
 def test_the_jobs_of_the_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("pyosys")
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    jobs = re.findall(r"^\| [^|]+ \| `(sptc [^`]+)` \|", text, re.MULTILINE)
+    jobs = re.findall(r"^\| [^|]+ \| `(sptc [^`]+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(jobs) == 13
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -205,8 +204,7 @@ def shown(notebook: Any) -> Iterator[tuple[int, str, str]]:
     """Yield cell number, kind and text of each output, but no matplotlib pictures, which differ between versions."""
     for number, cell in enumerate(notebook["cells"]):
         for output in cell.get("outputs", []):
-            texts = {"text": output.get("text", "")} | output.get("data", {})
-            for kind, text in texts.items():
+            for kind, text in ({"text": output.get("text", "")} | output.get("data", {})).items():
                 text = text if isinstance(text, str) else "".join(text)
                 if text and "at 0x" not in text and "matplotlib" not in text:
                     yield number, kind, text
@@ -214,8 +212,7 @@ def shown(notebook: Any) -> Iterator[tuple[int, str, str]]:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_are_executed_and_small(path: Path) -> None:
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    code = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)]
     assert all(output["output_type"] != "error" for cell in code for output in cell["outputs"])
     assert path.stat().st_size < 250_000

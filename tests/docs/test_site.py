@@ -40,8 +40,7 @@ def test_every_public_name_and_every_page_is_on_the_site() -> None:
 
 def test_the_version_the_number_of_properties_and_links_of_the_readme() -> None:
     assert f"\nversion: {sptc.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    recordings = (ROOT / "recordings" / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'\nversion = "{sptc.__version__}"\n' in recordings
+    assert f'\nversion = "{sptc.__version__}"\n' in (ROOT / "recordings" / "pyproject.toml").read_text(encoding="utf-8")
     assert sptc.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1].splitlines()[0]
     readme, development = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/guides/development.md"))
     for text in (readme, development):

@@ -253,8 +253,7 @@ def test_values_are_decoded_by_their_shapes(tmp_path: Path) -> None:
     h.free("pair", data.StructLayout({"low": 2, "colour": Colour}))
     h.named("sum", Cat(Const(1, 3)))
     written(h, tmp_path, graph=False)
-    values = {"level": 0b11110, "colour": 2, "flag": 1, "word": 0xABC, "pair": 0b0110, "sum": 1}
-    assert h.decoded(values) == {
+    assert h.decoded({"level": 0b11110, "colour": 2, "flag": 1, "word": 0xABC, "pair": 0b0110, "sum": 1}) == {
         "level": "-2", "colour": "BLUE", "flag": "1", "word": "0xabc", "pair": "{low=0b10, colour=GREEN}",
         "sum": "0b001",
     }  # fmt: skip

@@ -30,8 +30,7 @@ class Drawn:
     """Random factors with block scales. K is three and a half times the K of an instruction."""
 
     def __init__(self, rng: Random, fmt: str, scale: str, dense: bool, span: int, shape: tuple[int, int]) -> None:
-        every = instructions_for(fmt, "sm_120", dense=dense, scales=scale)
-        self.i = next(i for i in every if i.span == span)
+        self.i = next(i for i in instructions_for(fmt, "sm_120", dense=dense, scales=scale) if i.span == span)
         self.k, (m, n) = 3 * self.i.k + self.i.k // 2, shape
         bits = FORMATS[fmt].bits
         finite = (1 << bits) - 1 & ~(0b100 if bits == 8 else 0)

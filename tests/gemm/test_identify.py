@@ -83,9 +83,8 @@ def words_of(rng: Random, result: str) -> dict[str, Any]:
     """Draw the arguments of a random way of summation, in a combination that the search tries."""
     split, promote = {"split_k": int(rng.integers(2, 9))}, {"promote": int(2 ** rng.integers(0, 4))}
     words: dict[str, Any] = rng.choice([{}, split, {"split_k": 4, "promote": 2}, promote])
-    order = str(rng.choice(["in order", "reverse", "tree", "halves"]))
     if words.keys() == {"split_k"} and rng.integers(0, 2):
-        words = {**words, "order": order}
+        words = {**words, "order": str(rng.choice(["in order", "reverse", "tree", "halves"]))}
     if not words and rng.integers(0, 2):
         words = {"k_order": "descending"}
     if words.keys() == {"split_k"} and result in ("f16", "bf16") and rng.integers(0, 2):

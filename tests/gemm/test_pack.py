@@ -81,9 +81,8 @@ def same(found: np.ndarray | None, wanted: np.ndarray) -> bool:
 
 
 def run(i: Instruction, held: dict[str, Any]) -> dict[str, Any]:
-    arch = i.architectures[-1]
     if i.family == "mma":
-        return {"instruction": held["instruction"], "d": sptc.mma(**held, arch=arch)}
+        return {"instruction": held["instruction"], "d": sptc.mma(**held, arch=i.architectures[-1])}
     if i.family == "wgmma":
         return {"instruction": held["instruction"], "d": sptc.wgmma(**held)}
     return {**{name: held[name] for name in ("instruction", "d", "idesc")}, "tmem": sptc.tcgen05_mma(**held)}
@@ -275,15 +274,13 @@ def test_what_is_refused() -> None:
 
 def test_undefined_nibbles_are_named(rng: Random) -> None:
     for text, where in ((F16, "lane 9"), (TENSOR, "lane 10"), (WGMMA, "lane 9")):
-        i = parsed(text)
-        given = drawn(i, rng)
+        given = drawn(parsed(text), rng)
         given["nibbles"][1, 2, 5] = 0b1111
         with pytest.raises(MetadataError, match=r"undefined metadata .*nibble 0b1111 breaks") as caught:
             sptc.pack(text, **given)
         assert (caught.value.batch, caught.value.row, caught.value.chunk) == ((1,), 2, 5)
         assert where in str(caught.value)
-        held = sptc.pack(text, **given, metadata="silicon")
-        found = sptc.unpack(**held)
+        found = sptc.unpack(**sptc.pack(text, **given, metadata="silicon"))
         assert found.nibbles[1, 2, 5] == 0b1111
         with pytest.raises(Error, match="0b1111"):
             assert found.a is None

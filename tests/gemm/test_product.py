@@ -185,8 +185,7 @@ def test_the_unit_of_a_product_may_be_beyond_float32(tmp_path: Path, rng: Random
     a, b = half_empty(rng)
     found = {}
     for power in (0, 100, -100):
-        way = Way(instruction=INSTRUCTIONS["s8"])
-        problem = prepared(tmp_path / str(power), a * 2.0**power, b * 2.0**power, way)
+        problem = prepared(tmp_path / str(power), a * 2.0**power, b * 2.0**power, Way(instruction=INSTRUCTIONS["s8"]))
         found[power] = problem, *computed(problem)
     problem, d, (block,) = found.pop(0)
     assert block.errors["whole"].total > 0

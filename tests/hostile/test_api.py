@@ -107,7 +107,6 @@ def calls() -> list[Call]:
     stored = {"registers": _words(32, 2), **move}
     scales = {"scale_a": (_words(32), 0, 1), "scale_b": (_words(32), 2, 3)}
     registers = [f"d{number}" for number in range(4)]
-    sequence = {"instruction": wgmma, "d": registers, "a": None, "groups": 0, "register": "d0"}
     return [
         _mma(sparse, 2, 2, 4, e=_words(32), selector=1),
         _mma("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 4, 2, 4),
@@ -119,7 +118,7 @@ def calls() -> list[Call]:
         Call(sptc.ldmatrix, {"instruction": "ldmatrix.sync.aligned.m8n8.x2.shared.b16"} | move),
         Call(sptc.stmatrix, {"instruction": "stmatrix.sync.aligned.m8n8.x2.shared.b16", **stored}),
         Call(sptc.evidence, {"instruction": wgmma, "arch": "sm_90", "a_from": "shared"}),
-        Call(_sequence, sequence),
+        Call(_sequence, {"instruction": wgmma, "d": registers, "a": None, "groups": 0, "register": "d0"}),
         _gemm(),
         *_packing(),
     ]

@@ -270,8 +270,7 @@ def _spoiled_archive(content: bytes, rng: np.random.Generator) -> bytes:
             cut = 128 if rng.random() < 0.5 else len(members[one])
             members[one] = mutated_bytes(members[one][:cut], rng) + members[one][cut:]
     stored = io.BytesIO()
-    method = zipfile.ZIP_DEFLATED if rng.random() < 0.5 else zipfile.ZIP_STORED
-    with zipfile.ZipFile(stored, "w", method) as archive:
+    with zipfile.ZipFile(stored, "w", zipfile.ZIP_DEFLATED if rng.random() < 0.5 else zipfile.ZIP_STORED) as archive:
         for name, member in members.items():
             archive.writestr(name, member)
     return stored.getvalue()

@@ -127,8 +127,7 @@ def test_yosys_scripts(nasty: str, tmp_path: Path) -> None:
 def test_svg(nasty: str) -> None:
     drawing = Diagram(100, 100, nasty, nasty)
     drawing.box((0, 0, 9, 9), [nasty], "logic")
-    tree = ElementTree.fromstring(drawing.svg())
-    tags = {element.tag.partition("}")[2] for element in tree.iter()}
+    tags = {element.tag.partition("}")[2] for element in ElementTree.fromstring(drawing.svg()).iter()}
     assert tags == {"svg", "title", "desc", "style", "rect", "text"}
 
 

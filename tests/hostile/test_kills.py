@@ -111,8 +111,7 @@ def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> 
     seconds = time.monotonic() - start
     done = 0
     while done < kills:
-        everything = bool(rng.random() < 0.5)
-        printed = _killed(work, cut, float(rng.uniform(0, seconds)), everything)
+        printed = _killed(work, cut, float(rng.uniform(0, seconds)), bool(rng.random() < 0.5))
         done += printed is None
         if work.finished and (cut / work.finished).exists():
             assert work.result("", cut) == expected, f"{work.finished} exists after kill {done} but is not complete"

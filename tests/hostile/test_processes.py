@@ -98,7 +98,6 @@ def test_programs(name: str, times: int, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(START + PROGRAMS[name])
     for _ in range(times):
-        words = [sys.executable, str(program)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False, timeout=300)
         assert (done.returncode, done.stderr) == (0, ""), (name, done.returncode, done.stderr)
         assert done.stdout == ("True\n" if name == "shutdown" else "")

@@ -17,7 +17,6 @@ def test_contrast_of_text() -> None:
         rules = re.findall(r"([.\w, ]+) \{ fill: (#\w+)", Diagram(10, 10, "title", "words", theme).svg().decode())
         colours = {name: colour for names, colour in rules for name in names.strip().split(", ")}
         for text in (".text", ".strong", ".quiet", ".mark"):
-            grounds = [".paper", *(f".{name}" for name in FILLS if text in (".text", ".strong"))]
-            for ground in grounds:
+            for ground in [".paper", *(f".{name}" for name in FILLS if text in (".text", ".strong"))]:
                 dark, light = sorted(luminance(colours[name]) for name in (text, ground))
                 assert (light + 0.05) / (dark + 0.05) >= 4.5, (theme, text, ground)

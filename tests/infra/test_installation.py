@@ -10,8 +10,7 @@ from sptc.infra.installation import install_line
 
 
 def test_of_this_checkout() -> None:
-    root = Path(__file__).resolve().parents[2]
-    assert shlex.split(install_line("area"))[-3:] == ["install", "-e", f"{root}[area]"]
+    assert shlex.split(install_line("area"))[-3:] == ["install", "-e", f"{Path(__file__).resolve().parents[2]}[area]"]
 
 
 def test_of_a_checkout_and_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

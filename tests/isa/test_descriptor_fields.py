@@ -53,8 +53,7 @@ def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
         printed = named(fields)
         again = [int(printed[f"{name} address" if name == "start" else f"{name} byte offset"].meaning.split()[0])
                  for name in ("start", "leading", "stride")]  # fmt: skip
-        base = printed["base offset"].meaning
-        number = int(base.partition(" row ")[2][:1] or 0)
+        number = int(printed["base offset"].meaning.partition(" row ")[2][:1] or 0)
         assert encode_descriptor(*again, printed["swizzle"].meaning, number, family) == value
         # The base offset is set to 0: without swizzle, its field reports other offsets, but the decoder accepts them.
         bits = int(rng.integers(1 << 64, dtype=np.uint64)) & ~(7 << 49)
@@ -75,8 +74,7 @@ def test_random_instruction_descriptors(case: int, rng: np.random.Generator) -> 
             selector = int(rng.integers(opcode.selectors))
             shift = int(rng.choice([0, 8, 16, 32])) if opcode.weight_stationary else 0
             options = {"sparsity_selector": selector, "scale_id_a": ids[0], "scale_id_b": ids[1], "max_shift": shift}
-            descriptor = idesc.InstructionDescriptor(instruction=i, **options)
-            value = idesc.encode_instruction_descriptor(opcode, descriptor)
+            value = idesc.encode_instruction_descriptor(opcode, idesc.InstructionDescriptor(instruction=i, **options))
             fields = instruction_fields(value, opcode)
             assert_partition(fields, 32, value)
             assert [field.problem for field in fields if field.problem] == []

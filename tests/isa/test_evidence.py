@@ -34,10 +34,9 @@ def shown_by(file: str) -> frozenset[Form]:
     if path.suffix == ".gz":
         record = json.loads(gzip.decompress(path.read_bytes()))
         assert {"gpu", "cuda", "driver", "date", "seed", "tiles", "sptc"} <= set(record)
-        counted = record["instructions"].items()
         return frozenset(
             Form(text, record["arch"], place)
-            for text, places in counted
+            for text, places in record["instructions"].items()
             for place, counts in places.items()
             if counts["tiles"] > 0 and counts["outputs"] > 0 and counts["mismatches"] == 0
         )

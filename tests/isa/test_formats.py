@@ -51,8 +51,7 @@ def test_every_code_is_decoded_as_by_the_library(name: str, rng: np.random.Gener
         codes = np.concatenate([codes, 0x7F7FFFF0 + codes[:64], rng.integers(0, 1 << 31, 100_000)])
         codes = np.concatenate([codes, codes ^ 1 << 31])
     with np.errstate(invalid="ignore"):  # signalling NaNs cause a warning when they are converted
-        stored = (codes << (13 if name == "tf32" else 0)).astype(f"u{dtype.itemsize}")
-        expected = stored.view(dtype).astype(np.float64)
+        expected = (codes << (13 if name == "tf32" else 0)).astype(f"u{dtype.itemsize}").view(dtype).astype(np.float64)
     found, numbers = _values(record, codes), np.isfinite(expected)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(expected[numbers]))

@@ -72,8 +72,7 @@ def test_every_instruction_on_every_architecture() -> None:
         a, kind, d = instruction.a.name, instruction.kind, instruction.d.name
         key = (arch, kind, d) if kind else (arch, instruction.family, f"{TYPES.get(a, a)} {d}")
         p = numerics(instruction, arch)
-        row = (p.method, p.step, p.alignment_bits, p.zero_exponent, p.rounding)
-        assert row == TABLE[key], (str(instruction), arch)
+        assert (p.method, p.step, p.alignment_bits, p.zero_exponent, p.rounding) == TABLE[key], (str(instruction), arch)
         used.add(key)
     assert used == set(TABLE)
     assert {arch for arch, _, _ in used} == set(ARCHITECTURES)

@@ -180,10 +180,9 @@ def measured_products() -> dict[tuple[str, bool, tuple[int, int, int], str], flo
         for name, milliseconds in values.items():
             if match := NAME.fullmatch(name):
                 library, element, m, n, k, operands = match.groups()
-                shape = (int(m), int(n or m), int(k or m))
                 if (library, element) != ("cuBLAS", "s8"):
                     cycles = milliseconds * values[f"{name}, clock"] * 1e3
-                    results[element, library == "cuSPARSELt", shape, operands] = cycles
+                    results[element, library == "cuSPARSELt", (int(m), int(n or m), int(k or m)), operands] = cycles
     return results
 
 

@@ -61,8 +61,7 @@ def expected(rule: Rule, row: int, chunk: int, nibble: int, *also: int) -> tuple
 def random_file(i: Instruction, selector: int, rng: Random) -> RegisterFile:
     """Return a register file of one tile with A in registers and with the metadata policy "strict"."""
     while True:
-        name = distributions(i)[0]
-        file = random_register_file(i, i.architectures[-1], name, 1, rng, sparsity_selector=selector)
+        file = random_register_file(i, i.architectures[-1], distributions(i)[0], 1, rng, sparsity_selector=selector)
         if file.a is not None:
             return replace(file, metadata="strict")
 

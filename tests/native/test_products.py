@@ -159,8 +159,7 @@ def test_threads_and_empty_products(rng: np.random.Generator) -> None:
 
 def test_long_chains(rng: np.random.Generator) -> None:
     for i, arch in {(numerics(i, arch).method, i.d.name): (i, arch) for i, arch in cases()}.values():
-        part = random_product(i, "narrow", rng, 3, 17)
-        operands = part
+        operands = random_product(i, "narrow", rng, 3, 17)
         for _ in range(3):
             joined = {
                 name: np.concatenate([getattr(operands, name)] * 2, axis=axis)

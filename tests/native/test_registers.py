@@ -57,8 +57,7 @@ def test_random_tiles(forms: list[tuple[Instruction, str]], rng: np.random.Gener
     for instruction, arch, distribution in cases:
         selector = int(rng.integers(instruction.sparsity_selectors))
         options = {"sparsity_selector": selector, "any_nibble": bool(rng.integers(2))}
-        file = random_register_file(instruction, arch, distribution, 2, rng, **options)
-        for part in parts_of(file):
+        for part in parts_of(random_register_file(instruction, arch, distribution, 2, rng, **options)):
             message = f"{instruction} on {arch}, {distribution}, selector {selector}"
             np.testing.assert_array_equal(run_file(part), part.run("golden"), message)
 

@@ -87,8 +87,7 @@ def check_floats(slot: Slot) -> None:
         kept = config.fp8_alignment_bits if a.container_bits == 8 else config.alignment_bits
         assert kept == kept_bits(config, a) == kept_bits(config, b)
         # The product 1.0 * 1.0 has the weight 2**e_max, which is bit F of the sum, counted from 0.
-        one = (1 << slot.point(a, "a")) * (1 << slot.point(b, "b"))
-        assert one << slot.padding == 1 << kept
+        assert ((1 << slot.point(a, "a")) * (1 << slot.point(b, "b"))) << slot.padding == 1 << kept
         # Products are below four, so a shifter need not reach bits above F + 1.
         _, largest = products(slot, a, b)
         assert largest << slot.padding < 1 << kept + 2 <= 1 << slot.float_bits
@@ -121,10 +120,9 @@ def check_distances(slot: Slot) -> None:
     largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in slot.floats), default=0)
     assert largest < 1 << slot.shift_amount_bits or not slot.floats
     assert slot.shift_amount_bits <= PRODUCT_EXPONENT_BITS
-    top = (1 << slot.shift_amount_bits) - 1
     for exponent in {0, 1, 2, largest // 2, largest - 1, largest} if slot.floats else ():
         for maximum in range(exponent, 1 << PRODUCT_EXPONENT_BITS):
-            distance = min(maximum, top) - exponent
+            distance = min(maximum, (1 << slot.shift_amount_bits) - 1) - exponent
             assert distance == maximum - exponent or distance >= slot.float_bits
 
 

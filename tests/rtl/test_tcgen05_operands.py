@@ -139,8 +139,7 @@ def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: Ra
     else:
         codes = gather_tensor(tmem[None], a_map(layout, i, fields["a_column"]))[0]
         a = codes[:, ::2] | codes[:, 1::2] << 4 if bits == 4 else codes.view(np.uint8)
-    columns = i.n // (1 + fields["pair"])
-    b = octets(descriptors["b"], columns, 64 if i.sparse else 32, mn_major=fields["b_transposed"])
+    b = octets(descriptors["b"], i.n // (1 + fields["pair"]), 64 if i.sparse else 32, mn_major=fields["b_transposed"])
     nibbles = None
     if i.sparse:
         where = metadata_map(layout, i, fields["sparsity_selector"], fields["metadata_column"])

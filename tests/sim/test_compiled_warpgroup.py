@@ -68,8 +68,7 @@ def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
     registers, in_registers = instruction.n * instruction.d.bits // 64, row["a_from"] == "registers"
     zeros = {"b": np.zeros((1, 1 << 16), np.uint8), "c": np.zeros((1, 128, registers), np.uint32)}
     zeros |= {"a": np.zeros((1, 128, 4), np.uint32)} if in_registers else {}
-    operands = HeldOperands(zeros, Immediates(a_in_registers=in_registers))
-    one = multiplication(hardware.config, instruction, operands, 0)
+    one = multiplication(hardware.config, instruction, HeldOperands(zeros, Immediates(a_in_registers=in_registers)), 0)
     # As in the measurement, groups of eight instructions add to the same accumulators.
     group = [replace(one, c=None)] * GROUP + [COMMIT, wait(1)]
     done = [each for each in hardware.run([one, *group * GROUPS]) if each.done >= 0]
@@ -281,8 +280,7 @@ def test_wgmma_has_priority_over_mma(echoing_warpgroup: CompiledWarpgroup, rng: 
     commands = [multiplication(hardware.config, file.instruction, held(file), 0)] * 24
     told = [[with_result(parse(text), rng)[0]] * 200 for text in list(ROWS)[:WARPS]]
     panels, answers = hardware.run_beside(commands, told)
-    alone = hardware.run(commands)
-    assert [of.done for of in panels] == pytest.approx([of.done for of in alone], abs=8)
+    assert [of.done for of in panels] == pytest.approx([of.done for of in hardware.run(commands)], abs=8)
     assert len([of for of_array in answers for of in of_array if panels[0].done < of.taken < panels[-2].done]) <= 4
     assert all(of.done > panels[-1].done for of_array in answers for of in of_array[-100:])
 

@@ -62,8 +62,7 @@ def test_derived_results_equal_the_golden_model(rng: np.random.Generator, name: 
         coverage = StepCoverage(config)
         for kind in rng.permutation(distributions(i))[:4].tolist():
             coverage.sample(*words_of(config, i, arch, matrices(i, (1, 8, 4), kind, rng)))
-        groups = [*coverage.coverage]
-        assert [(group.name, group.contradicted()) for group in groups if group.contradictions] == []
+        assert [(group.name, group.contradicted()) for group in coverage.coverage if group.contradictions] == []
         assert coverage.coverage[name, "results"].hits.sum() == 32 * min(4, len(distributions(i)))
         assert len(reached(coverage, "operations")) == 1
 

@@ -75,8 +75,7 @@ SPECIALS: list[tuple[Case, set[str]]] = [
 
 @pytest.mark.parametrize(("case", "wanted"), SPECIALS, ids=lambda value: None)
 def test_special_cases(case: Case, wanted: set[str]) -> None:
-    coverage = sample(case)
-    assert {name.partition(", ")[2] for name in reached(coverage, "special cases")} == wanted
+    assert {name.partition(", ")[2] for name in reached(sample(case), "special cases")} == wanted
 
 
 def test_every_special_case_has_a_step() -> None:

@@ -26,8 +26,7 @@ def group(name: str = "colours", configuration: str = "tiny", reason: str = "No 
 
 def random_coverage(rng: Random) -> Coverage:
     keys = [(name, configuration) for name in ("b", "a") for configuration in ("tiny", "ada")]
-    chosen = rng.permutation(len(keys))[: int(rng.integers(1, 5))]
-    groups = [group(*keys[place]) for place in chosen]
+    groups = [group(*keys[place]) for place in rng.permutation(len(keys))[: int(rng.integers(1, 5))]]
     for each in groups:
         each.count(rng.integers(0, 2, 3), rng.integers(0, 3, 3))
     return Coverage(groups)

@@ -53,8 +53,7 @@ def test_every_mma_equals_the_golden_model(rng: Random, arch: str) -> None:
     assert len(cases) > 400
     for i, kind in cases:
         selector = int(rng.integers(i.sparsity_selectors))
-        registers = random_operands(i, kind, 2, rng, sparsity_selector=selector, any_nibble=True)
-        operands = gather_warp(i, registers)
+        operands = gather_warp(i, random_operands(i, kind, 2, rng, sparsity_selector=selector, any_nibble=True))
         check(backend("rtl").multiply(i, arch, operands), multiply(i, arch, operands), f"{i}, {kind}, {arch}")
 
 

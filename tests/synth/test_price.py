@@ -105,8 +105,7 @@ def test_points() -> None:
     """A point with packed e2m1 gets the scale formats that it needs."""
     axes = ((("s8",), ("e2m1/4",)), (8, 36), (8,), ("mux4", "mux3"), ((),), (False,))
     points = [point_at(Place(*values)) for values in product(*axes)]
-    names = [str(point) for point in points[:3]]
-    assert names == [
+    assert [str(point) for point in points[:3]] == [
         f"{words} dense" for words in ("s8 F=8 8 B mux4 none", "s8 F=8 8 B mux3 none", "s8 F=36 8 B mux4 none")
     ]
     assert len(points) == 8

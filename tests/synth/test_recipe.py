@@ -88,8 +88,7 @@ def test_cells_that_the_library_lacks(library: Library, registered: Netlist) -> 
 
 def test_the_published_recipe(library: Library) -> None:
     """The Yosys commands of a recipe and their order are fixed, so that areas are comparable with published areas."""
-    script = Recipe(library=library, combinational=True).script(nands(1)).splitlines()
-    assert script == [
+    assert Recipe(library=library, combinational=True).script(nands(1)).splitlines() == [
         "read_rtlil netlist.il", "attrmap -remove init", "hierarchy -top top", "proc", "flatten", "opt -full",
         "async2sync", "synth -flatten -top top -run begin:check", "dfflegalize -cell $_DFF_P_ x",
         # The published recipe lacks `simplemap`, which maps multiplexers of words that `opt -full` may create.

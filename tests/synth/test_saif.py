@@ -69,8 +69,7 @@ def verilog(netlist: MappedNetlist) -> str:
 @pytest.mark.regression
 def test_toggles_equal_those_of_verilator(seed: int, tmp_path: Path) -> None:
     mapped = unit(by_module=False)
-    operands = drawn(SPARSE, "normal", 20, np.random.default_rng(seed))
-    steps = streamed(CONFIG, SPARSE, "sm_90", operands, mapped.compute)
+    steps = streamed(CONFIG, SPARSE, "sm_90", drawn(SPARSE, "normal", 20, np.random.default_rng(seed)), mapped.compute)
     # Each bit of a machine word simulates one stream of inputs. All streams get the same steps.
     alike, _ = mapped.run(np.repeat(steps[None], STREAMS_OF_A_WORD, axis=0))
     toggles = {net: count // STREAMS_OF_A_WORD for net, count in alike.toggles.items()}

@@ -62,8 +62,7 @@ def test_types_come_back(name: str, tmp_path: Path, rng: np.random.Generator) ->
         ("1:2", np.float32), ("2:4", ml_dtypes.bfloat16), ("2:4", ml_dtypes.float8_e5m2), ("2:4", np.int8),
         ("4:8", np.int8), ("4:8", ml_dtypes.int4), ("4:8", ml_dtypes.float4_e2m1fn),
     ):  # fmt: skip
-        dense = rng.integers(-6, 7, (32, 256)).astype(np.float32).astype(dtype)
-        compressed = sparsify(dense, granularity, prune=True)
+        compressed = sparsify(rng.integers(-6, 7, (32, 256)).astype(np.float32).astype(dtype), granularity, prune=True)
         path = tmp_path / "x.npz"
         write_compressed(path, "", Checkpoint(compressed), name, PackingOptions())
         back = read_compressed(path, name).compressed

@@ -76,8 +76,7 @@ def test_every_neighbour_is_distinguished_and_named(text: str, arch: str, seed: 
         assert verdict.differing == sum(told.outputs) > 1
         assert sum(map(bool, told.outputs)) > 1
         assert told.name in verdict.explained_by
-        together = [set(names) for names in pack.alike if told.name in names] or [{told.name}]
-        assert {*verdict.explained_by} in together
+        assert {*verdict.explained_by} in ([set(names) for names in pack.alike if told.name in names] or [{told.name}])
         assert verdict.explained == verdict.outputs
 
 

@@ -48,8 +48,7 @@ def sampled(config: CoreConfig, steps: np.ndarray, coverage: StepCoverage) -> No
 def test_a_few_tiles_reach_almost_every_rounding(rng: Random, name: str) -> None:
     config = PRESETS[name]
     coverage = StepCoverage(config)
-    instructions = of_one_step(config)
-    floats = [i for i in instructions if not i.a.is_integer]
+    floats = [i for i in of_one_step(config) if not i.a.is_integer]
     chosen = floats[:: -(-len(floats) // 12)]
     for i in chosen:
         drawn = directed_matrices(i, rng, (1200 if i.m < 64 else 288) // len(chosen))

@@ -81,9 +81,8 @@ def test_targets_come_back_and_need_the_instruction(
             monkeypatch.setattr(register_file, "shipped", lambda: [path])
             assert manifest() == "{}\n"
     scaled = tensor_memory_file(f"{dense}mxf4.block_scale.scale_vec::2X", rng, 1)
-    sparse = samples.random_file(NVFP4, rng, 1)
     for other, target, message in (
-        (sparse, "sm_120f", r"^sm_120f does not have mma\.sp"),
+        (samples.random_file(NVFP4, rng, 1), "sm_120f", r"^sm_120f does not have mma\.sp"),
         (scaled, "sm_100f", r"^sm_100f does not have '\.scale_vec::2X' .*; use '\.block32'"),
     ):
         np.savez(path, **other.contents())

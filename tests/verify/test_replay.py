@@ -97,8 +97,7 @@ def test_recording_back_end_and_golden_model_are_compared(
         path, _ = shipped_dot_products()
         file = read_sets(path)[0].take(slice(3))
     correct = file.run()
-    places = {"registers": (2, 0, 0), "tensor memory": (2, 0, 256), "beside D": (2, 0, 17), "dot products": (2,)}
-    place = places[kind]
+    place = {"registers": (2, 0, 0), "tensor memory": (2, 0, 256), "beside D": (2, 0, 17), "dot products": (2,)}[kind]
 
     def with_bits(bits: int) -> np.ndarray:
         changed = correct.copy()

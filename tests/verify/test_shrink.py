@@ -151,8 +151,7 @@ def test_recordings_determine_e_zero(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tiles_have_two_products_at_most(rng: np.random.Generator) -> None:
     for i in every_instruction("mma"):
         if not i.a.is_integer and i.scale_format is None:
-            drawn = least_matrices(i, rng, 10)
-            codes = drawn.a.astype(np.int64) >> i.low_bit(i.a) & ((1 << i.a.bits - 1) - 1)
+            codes = least_matrices(i, rng, 10).a.astype(np.int64) >> i.low_bit(i.a) & ((1 << i.a.bits - 1) - 1)
             assert set(np.unique(np.count_nonzero(codes, axis=2))) == {0, 1, 2}, str(i)
 
 

@@ -85,8 +85,7 @@ def small_ampere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_hardware(i: Instruction, arch: str, operands: MatrixOperands, row: WatchedRow) -> None:
-    pairs = zip(golden_traces(i, arch, operands), hardware_traces(i, arch, operands, row), strict=True)
-    for golden, hardware in pairs:
+    for golden, hardware in zip(golden_traces(i, arch, operands), hardware_traces(i, arch, operands, row), strict=True):
         parted = first_difference(golden, hardware)
         assert parted is None, f"{parted}: {parted.one}, {parted.other}"
         assert (golden.model, hardware.model) == ("golden model", "hardware")
@@ -192,8 +191,7 @@ def test_outputs_of_tensor_memory(rng: np.random.Generator) -> None:
     ):
         subject = subject_named(name)
         i = subject.instruction
-        given = draw_tiles(i, drawn_distributions(i, None), "legal", 2, rng)
-        file = file_of(subject, "sm_100", given, rng, 0)
+        file = file_of(subject, "sm_100", draw_tiles(i, drawn_distributions(i, None), "legal", 2, rng), rng, 0)
         codes = file.matrix(file.run())
         for _ in range(12):
             place = tuple(int(rng.integers(count)) for count in codes.shape)
