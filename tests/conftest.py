@@ -26,16 +26,10 @@ _LOADED: set[str] = set()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="seed of the random tests (default: a random seed)")
-    parser.addoption(
-        "--waves", type=Path, default=None, metavar="FOLDER", help="write waveforms of the benches to FOLDER"
-    )
-    parser.addoption(
-        "--rooms", default=None, metavar="ROOMS", help="fail if tests load a subpackage that is not in ROOMS"
-    )
+    parser.addoption("--waves", type=Path, default=None, metavar="FOLDER", help="write waves of the benches to FOLDER")
+    parser.addoption("--rooms", default=None, metavar="ROOMS", help="fail if tests load a subpackage not in ROOMS")
     parser.addoption("--again", action="store_true", help="repeat proofs whose results are recorded")
-    parser.addoption(
-        "--cost", type=Path, default=None, metavar="FILE", help="measure processor time, and write it to FILE"
-    )
+    parser.addoption("--cost", type=Path, default=None, metavar="FILE", help="write measured processor time to FILE")
     parser.addoption("--recordings", type=Path, default=None, metavar="FOLDER", help="replay all recordings in FOLDER")
 
 

@@ -58,14 +58,13 @@ def test_batches_broadcast(move: MatrixMove, rng: np.random.Generator) -> None:
     smem, addresses, registers = _image(rng, 3, 1), _addresses(rng, 2), _registers(rng, 1, 2, 32, move.registers)
     if move.opcode == "ldmatrix":
         result = sptc.ldmatrix(str(move), smem, addresses)
-        each = [[sptc.ldmatrix(str(move), smem[i, 0], addresses[j]) for j in range(2)] for i in range(3)]
+        one = [[sptc.ldmatrix(str(move), smem[i, 0], addresses[j]) for j in range(2)] for i in range(3)]
     else:
         result = sptc.stmatrix(str(move), smem, addresses, registers)
-        each = [
+        one = [
             [sptc.stmatrix(str(move), smem[i, 0], addresses[j], registers[0, j]) for j in range(2)] for i in range(3)
         ]
-    assert result.shape == np.shape(each)
-    assert (result == np.array(each)).all()
+    np.testing.assert_array_equal(result, one, strict=True)
 
 
 LOAD = "ldmatrix.sync.aligned.m8n8.x2.shared.b16"

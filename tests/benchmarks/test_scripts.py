@@ -25,16 +25,14 @@ SCRIPTS = sorted({path.stem for path in FOLDER.glob("*.py")} - {*NOT_RUN.split()
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_benchmark_runs(name: str, liberty: Path, tmp_path: Path) -> None:
     words = [sys.executable, str(FOLDER / f"{name}.py"), "--small", "--json"]
-    environment = dict(os.environ)
+    variables = dict(os.environ)
     if name in ("energy", "energy_layers", "opensta"):
         (tmp_path / "power.lib").write_text(POWER, encoding="utf-8")
         words += ["--liberty", "power.lib"]
     if name == "area":
         words += ["--liberty", str(liberty)]
-        environment["SPTC_CACHE"] = str(tmp_path)  # an empty cache, so that areas are measured again
-    done = subprocess.run(
-        words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=1800
-    )
+        variables["SPTC_CACHE"] = str(tmp_path)  # an empty cache, so that areas are measured again
+    done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=1800)
     if done.returncode == 2 and re.search("this (benchmark )?needs", done.stderr):
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, f"benchmarks/{name}.py --small: {done.stderr.strip()}"

@@ -23,9 +23,7 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("metadata")
-def test_what_is_missing_and_how_to_install_it(
-    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_missing_and_how_to_add_it(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPTC_CACHE", "cache")
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "model.so").write_bytes(bytes(2_000_000))

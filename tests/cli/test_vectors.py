@@ -249,10 +249,9 @@ def test_a_bench_finds_faults_of_every_stage(tmp_path: Path, seed: int) -> None:
         return any(not passes for passes, _ in runs)
 
     survivors = [fault for fault in netlist.faults if not is_found(fault.number)]
-    print(
-        f"{len(netlist.faults) - len(survivors)} of {len(netlist.faults)} faults detected, not {[*map(str, survivors)]}"
-    )
-    assert len(netlist.faults) >= FAULTS
+    count = len(netlist.faults)
+    print(f"{count - len(survivors)} of {count} faults detected, not {[*map(str, survivors)]}")
+    assert count >= FAULTS
     config = PRESETS["tiny"]
     pipeline = step_pipeline(config, "sm_80", unit_step_layout(config))
     verdicts = settled(TOP, survivors, folders[0] / "faults", 120, pipeline)

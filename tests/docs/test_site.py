@@ -54,9 +54,8 @@ def test_pages_are_made_from_code(tmp_path: Path) -> None:
     import generate
     import instruction_pages
 
-    pages = {
-        name: dict(make(tmp_path)) for name, make in generate.PAGES.items() if name not in ("ports", "instructions")
-    }
+    makers = {name: make for name, make in generate.PAGES.items() if name not in ("ports", "instructions")}
+    pages = {name: dict(make(tmp_path)) for name, make in makers.items()}
     commands = pages["commands"]
     assert commands.keys() == {"index.md", *(f"{name.replace(' ', '-')}.md" for name in EXAMPLES)}
     assert "sptc run --backend golden" in commands["run.md"]
@@ -71,12 +70,10 @@ def test_pages_are_made_from_code(tmp_path: Path) -> None:
     assert "| instruction | sm_90 | sm_80 | sm_86 | sm_89 | sm_100 | sm_120 |" in page
     tensor = [group for group in layouts.values() if group[0].opcode]
     assert instruction_pages._section(tensor[:2]).startswith("| instruction | types | A is | sm_100 | in PTX |\n")
-    numerics = pages["numerics"]["index.md"]
-    assert "\n## sm_90\n" in numerics
-    assert numerics.count("MMA-Sim") == 1
-    assert (
-        "| `mma`, `wgmma`: f16/bf16 to f32 | fused: L = 16, F = 25, e_zero = -133; truncated to f32 | rec" in numerics
-    )
+    page = pages["numerics"]["index.md"]
+    assert "\n## sm_90\n" in page
+    assert page.count("MMA-Sim") == 1
+    assert "| `mma`, `wgmma`: f16/bf16 to f32 | fused: L = 16, F = 25, e_zero = -133; truncated to f32 | rec" in page
     assert "## `benchmarks/golden.py`" in pages["benchmarks"]["index.md"]
 
 
@@ -107,9 +104,7 @@ def test_every_extra_is_on_the_installation_page() -> None:
     assert len(extras) > 10
     named = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", text, re.MULTILINE)))
     assert {*extras} - {"all"} <= {*named}
-    assert "\n```{toctree}\n:caption: Start\n:hidden:\n\nguides/install\n" in (DOCS / "index.md").read_text(
-        encoding="utf-8"
-    )
+    assert "\n```{toctree}\n:caption: Start\n:hidden:\n\nguides/install\n" in (DOCS / "index.md").read_text("utf-8")
 
 
 def test_the_index_includes_parts_of_the_readme() -> None:

@@ -76,8 +76,10 @@ def test_sequences_that_are_defined() -> None:
 
 WRITTEN = "call 3: register '{}' was written in call 2, and no wgmma.fence came in between"
 ACCUMULATED = "call 4: register 'd0' was accumulated by m64n8k32 in call 3, and no wgmma.fence came in between"
-IN_FLIGHT = (
-    "call {}: register '{}' is {} while the multiplication of call 3 may still use it: no wgmma.{} came in between"
+BUSY = "call {}: register '{}' is {} while the multiplication of call 3 may still use it: no wgmma.{} came in between"
+OVERWRITTEN = (
+    "call {}: buffer 'b' is written while the multiplication of call {} may still use it: "
+    "no wgmma.wait_group came in between"
 )
 UNFINISHED = "the multiplication of call 3 is never finished: no wgmma.{} follows it"
 UNFENCED = "call {}: buffer '{}' of shared memory was written in call {}, and no fence.proxy.async came in between"
@@ -89,24 +91,19 @@ MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]]
     "a written": (Sequence, [FENCE, ("write", "a3"), (*MULTIPLY, A)], WRITTEN.format("a3")),
     "other shape": (begun, [("mma_async", WIDER, D)], ACCUMULATED),
     "accumulator as a": (begun, [("mma_async", MMA, ["e0", "e1", "e2", "e3"], D)], ACCUMULATED),
-    "read before commit": (begun, [("read", "d0")], IN_FLIGHT.format(4, "d0", "read", "commit_group")),
-    "read before wait": (begun, [COMMIT, ("read", "d1")], IN_FLIGHT.format(5, "d1", "read", "wait_group")),
-    "wait for too few groups": (begun, [COMMIT, ("wait_group", 1), ("read", "d1")],
-                                IN_FLIGHT.format(6, "d1", "read", "wait_group")),
-    "a overwritten": (lambda: begun(A), [COMMIT, ("write", "a0")], IN_FLIGHT.format(5, "a0", "written", "wait_group")),
+    "read before commit": (begun, [("read", "d0")], BUSY.format(4, "d0", "read", "commit_group")),
+    "read before wait": (begun, [COMMIT, ("read", "d1")], BUSY.format(5, "d1", "read", "wait_group")),
+    "wait for fewer": (begun, [COMMIT, ("wait_group", 1), ("read", "d1")], BUSY.format(6, "d1", "read", "wait_group")),
+    "a overwritten": (lambda: begun(A), [COMMIT, ("write", "a0")], BUSY.format(5, "a0", "written", "wait_group")),
     "read without a fence": (begun, [COMMIT, ("wait_group", 0), ("read", "d0"), MULTIPLY],
                              "call 7: register 'd0' was read in call 6, and no wgmma.fence came in between"),
     "no proxy fence": (Sequence, [("write_shared", "tile"), FENCE, MULTIPLY], UNFENCED.format(3, "tile", 1)),
     "written after the proxy fence": (Sequence, [FENCE, ("fence_proxy",), ("write_shared", "x"), MULTIPLY],
                                        UNFENCED.format(4, "x", 3)),
-    "no proxy fence for b": (Sequence, [("write_shared", "a", "b"), FENCE, (*MULTIPLY, None, ["b"])],
-                              UNFENCED.format(3, "b", 1)),
+    "b unfenced": (Sequence, [("write_shared", "a", "b"), FENCE, (*MULTIPLY, None, ["b"])], UNFENCED.format(3, "b", 1)),
     "buffer overwritten": (Sequence, [FENCE, (*MULTIPLY, A, ["b"]), COMMIT, ("write_shared", "b")],
-                           "call 4: buffer 'b' is written while the multiplication of call 2 may still use it: "
-                           "no wgmma.wait_group came in between"),
-    "some buffer overwritten": (begun, [COMMIT, ("write_shared", "b")],
-                                "call 5: buffer 'b' is written while the multiplication of call 3 may still use it: "
-                                "no wgmma.wait_group came in between"),
+                           OVERWRITTEN.format(4, 2)),
+    "some buffer overwritten": (begun, [COMMIT, ("write_shared", "b")], OVERWRITTEN.format(5, 3)),
     "never committed": (begun, [("end",)], UNFINISHED.format("commit_group")),
     "never waited for": (begun, [COMMIT, ("end",)], UNFINISHED.format("wait_group")),
 }  # fmt: skip

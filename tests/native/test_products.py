@@ -136,9 +136,8 @@ def test_threads_that_flush_subnormals(kernels: str, rng: np.random.Generator) -
     functions = ctypes.CDLL(None)
     functions.fegetenv(environment)
     # Set bits 6 and 15 of MXCSR, the last word of a fenv_t, so that subnormal operands and results become zero.
-    flushing.raw = environment.raw[:28] + (int.from_bytes(environment.raw[28:], "little") | 0x8040).to_bytes(
-        4, "little"
-    )
+    mxcsr = int.from_bytes(environment.raw[28:], "little") | 0x8040
+    flushing.raw = environment.raw[:28] + mxcsr.to_bytes(4, "little")
     functions.fesetenv(flushing)
     try:
         results = [multiply(i, "sm_90", case, kernels=kernels) for case in cases]

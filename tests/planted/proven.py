@@ -54,9 +54,8 @@ def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
 @amended("operands.accumulator", "rtl.unpack", "UnpackAccumulator")
 def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
     """A NaN accumulator is also flagged as an infinity."""
-    single, half = (
-        self.word[unpack.FORMATS[name].fraction_bits : unpack.FORMATS[name].bits - 1] for name in ("f32", "f16")
-    )
+    formats = (unpack.FORMATS["f32"], unpack.FORMATS["f16"])
+    single, half = (self.word[fmt.fraction_bits : fmt.bits - 1] for fmt in formats)
     yield self.inf.eq(Mux(self.half, half.all(), single.all()))
 
 

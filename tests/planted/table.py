@@ -128,9 +128,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "planted.json", help="file of results")
     parser.add_argument("--again", action="store_true", help="also search for faults that already have a result")
     parser.add_argument("--seed", type=int, default=0, help="seed of random tests (default %(default)s)")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count(), help="number of parallel searches (default: all cores)"
-    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="parallel searches (default: all cores)")
     options = parser.parse_args()
     if unknown := set(options.names) - everything.keys():
         parser.error(f"there is no fault {', '.join(sorted(unknown))}; the faults are {', '.join(everything)}")
@@ -151,10 +149,8 @@ def main() -> int:
                 name = searches[done]
                 results[name] = found = done.result()
                 write(options.results, results)
-                print(
-                    f"{number}/{len(searches)}  {name:{width}}  {found.seconds:7.1f} s  {found.test or 'NOT FOUND'}",
-                    flush=True,
-                )
+                line = f"{number}/{len(searches)}  {name:{width}}  {found.seconds:7.1f} s  {found.test or 'NOT FOUND'}"
+                print(line, flush=True)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             return 130

@@ -72,9 +72,7 @@ def test_every_component_equals_its_reference_model(simulate: Callable, rng: Ran
 def test_what_is_far_below_the_largest_exponent_is_dropped(simulate: Callable) -> None:
     """The shift amount saturates, so terms far below the largest exponent are dropped."""
     config = CoreConfig(name="least", formats=("e5m2", "u8"), step_bytes=4, alignment_bits=14, fp8_alignment_bits=8)
-    products = {
-        f"i__{name}__{slot}": value for name, value in (("significands", 1), ("exponents", 20)) for slot in range(4)
-    }
+    products = {f"i__significands__{slot}": 1 for slot in range(4)} | {f"i__exponents__{slot}": 20 for slot in range(4)}
     answers = simulate(AlignStage(config), i__e_max=np.arange(60, 510), **products)
     terms = [values for name, values in answers.items() if name.startswith("o__addends__terms__")]
     assert terms

@@ -39,21 +39,19 @@ STARTS = ("d_column", "a_column", "metadata_column", "scale_a_column", "scale_b_
 
 
 #: Index maps from accumulators to registers of an array, for 32-bit and for 16-bit results.
-ACCUMULATORS = [
-    accumulator_fragment(parse(f"mma.sync.aligned.m16n8k16.row.col.{d}.f16.f16.{d}")) for d in ("f32", "f16")
-]
+FRAGMENTS = [accumulator_fragment(parse(f"mma.sync.aligned.m16n8k16.row.col.{d}.f16.f16.{d}")) for d in ("f32", "f16")]
 
 
 def accumulator_registers(words: NDArray[np.uint32], half: bool) -> NDArray[np.uint32]:
     """Return the registers of each array with 8 columns of accumulators. For 16-bit results, two registers are zero."""
     codes = words.reshape(-1, ROWS, COLUMNS).astype(np.uint16 if half else np.uint32)
-    registers = to_registers(codes, ACCUMULATORS[half])
+    registers = to_registers(codes, FRAGMENTS[half])
     return np.pad(registers, ((0, 0), (0, 0), (0, REGISTERS - registers.shape[2])))
 
 
 def accumulator_words(registers: NDArray[np.uint32], half: bool) -> NDArray[np.unsignedinteger]:
     """Return eight columns of accumulators of all rows from registers: the inverse of `accumulator_registers`."""
-    fragment = ACCUMULATORS[half]
+    fragment = FRAGMENTS[half]
     return from_registers(registers[..., : fragment.registers], fragment).reshape(-1, COLUMNS)
 
 

@@ -124,14 +124,10 @@ class Showing(Warp):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        d = self.o.payload.d[0]
+        d, i = self.o.payload.d[0], self.i.payload
         m.d.comb += self.i.ready.eq(~self.o.valid | self.o.ready)
         with m.If(self.i.ready):
-            m.d.sync += [
-                self.o.valid.eq(self.i.valid),
-                d[0].eq(self.i.payload.c[0][0]),
-                d[1].eq(self.i.payload.a[0][0]),
-            ]
+            m.d.sync += [self.o.valid.eq(self.i.valid), d[0].eq(i.c[0][0]), d[1].eq(i.a[0][0])]
         return m
 
 

