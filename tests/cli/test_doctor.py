@@ -28,13 +28,8 @@ def test_what_is_missing_and_how_to_add_it(cli: CommandLine, tmp_path: Path, mon
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "model.so").write_bytes(bytes(2_000_000))
     report = cli.json()
-    assert report["base"] == {
-        "packages": {name: importlib.metadata.version(name) for name in ("numpy", "amaranth")},
-        "missing": [],
-        "install": None,
-        "golden_model": True,
-        "works": True,
-    }
+    versions = {name: importlib.metadata.version(name) for name in ("numpy", "amaranth")}
+    assert report["base"] == {"packages": versions, "missing": [], "install": None, "golden_model": True, "works": True}
     for extra in ("area", "formal"):
         assert report["extras"][extra]["missing"] == ["absent-package>=1", "numpy<2"]
         assert report["extras"][extra]["install"] == install_line(extra)

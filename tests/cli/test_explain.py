@@ -27,16 +27,11 @@ def test_the_text_and_numerics(cli: CommandLine) -> None:
     assert max(map(len, text.splitlines())) <= 120
     for expected in (
         "A 16 x 32 of f16, 16 x 16 stored; B 32 x 8 of f16; C and D 16 x 8 of f32",
-        "valid selectors f: 0 1; shown is f = 1",
-        "row = g + 8*(r & 1)",
-        "T31 7,6:7 ",
-        "T31 15,14:15",
-        "lane = 4*(row & 7) + 2*f + (chunk >> 2), f = 1",
-        "T30 15:0 = 7,0:3  31:16 = 15,0:3",
-        "Numerics on sm_90: native, fused, recorded",
+        "valid selectors f: 0 1; shown is f = 1", "row = g + 8*(r & 1)", "T31 7,6:7 ", "T31 15,14:15",
+        "lane = 4*(row & 7) + 2*f + (chunk >> 2), f = 1", "T30 15:0 = 7,0:3  31:16 = 15,0:3",
+        "Numerics on sm_90: native, fused, recorded", "sm_80 modelled",
         "L = 16 products per addition (1 x 16 for K = 32), F = 25, e_zero = -133, rounding RZ-f32",
-        "sm_80 modelled",
-    ):
+    ):  # fmt: skip
         assert expected in text, expected
     for operand in ("A, stored", "B", "C and D"):
         grid = text.split(f"\n{operand}: ")[1].split("\n\n")[0]

@@ -102,14 +102,9 @@ def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
 @pytest.fixture
 def matrices(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
     m, n = 150, 530
-    arrays = {
-        "a": sparse(rng, m, K),
-        "b": rng.standard_normal((K, n)).astype(np.float16),
-        "c": rng.standard_normal((m, n)).astype(np.float32),
-        "bias": rng.standard_normal(n).astype(np.float32),
-        "scale_a": rng.standard_normal((m, 1)).astype(np.float32),
-        "scale_b": rng.standard_normal(n).astype(np.float32),
-    }
+    shapes = {"c": (m, n), "bias": n, "scale_a": (m, 1), "scale_b": n}
+    arrays = {"a": sparse(rng, m, K), "b": rng.standard_normal((K, n)).astype(np.float16)}
+    arrays |= {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     saved(**arrays)
     return arrays
 

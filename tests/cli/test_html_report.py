@@ -151,19 +151,15 @@ def test_text_is_escaped_once(folder: Path) -> None:
 
 
 SPOILED = {
-    "no XML": b"<testsuites>",
-    "another XML": b"<html/>",
+    "no XML": b"<testsuites>", "another XML": b"<html/>", "no JSON": b"{", "another list": b"[1, 2]",
+    "binary": bytes(range(256)), "coverage of something": b'{"kind": "x", "groups": []}',
     "entities": b'<!DOCTYPE x [<!ENTITY a "aaaa">]><testsuite name="&a;"/>',
     "no time": b'<testsuite><testcase classname="a" name="b" time="nan"/></testsuite>',
-    "no JSON": b"{",
-    "another list": b"[1, 2]",
     "damaged proofs": b'{"proofs": [{"result": 1}], "proved": 1, "failed": 0}',
     "damaged area": b'{"configuration": 1, "unit": {}, "units": {}, "array": null}',
     "endless": b'{"file": "a", "passed": 1e300, "failed": [], "skipped": {}, "seconds": 1, "seed": 1}',
     "infinite": b'[{"name": "a", "unit": "b", "value": Infinity}]',
-    "coverage of something": b'{"kind": "x", "groups": []}',
-    "binary": bytes(range(256)),
-}
+}  # fmt: skip
 
 
 def test_what_is_spoiled_is_passed_over(folder: Path) -> None:
@@ -182,10 +178,7 @@ def test_what_cannot_be_reported(cli: CommandLine) -> None:
     Path("empty").mkdir()
     Path("file").write_text(TESTS)
     assert cli.streams("x", "-o", "y", status=2)[1] == "sptc report: x cannot be read (No such file or directory)\n"
-    for place, message in (
-        ("file", "cannot be read (Not a directory)"),
-        ("empty", "files, but none with results of a regression"),
-    ):
-        cli.refuses(place, "-o", "page", message=message)
+    cli.refuses("file", "-o", "page", message="cannot be read (Not a directory)")
+    cli.refuses("empty", "-o", "page", message="files, but none with results of a regression")
     Path("empty/x").write_text(TESTS)
     cli.refuses("empty", "-o", "no/page", message="cannot be written")

@@ -61,14 +61,11 @@ def test_near_misses(cli: CommandLine) -> None:
     assert "nearest" not in cli.streams("explain", "add.f32", status=2)[1]
 
 
-#: Argument types of options whose value may be any word.
-FREE = (None, Path, comma_separated)
-
-
 def test_values_of_options_are_checked() -> None:
     """Every option that takes a number, an architecture or a list of names rejects the word ``?``."""
+    free = (None, Path, comma_separated)  # argument types of options whose value may be any word
     actions = [action for _, command in commands(command_parser()) for action in command._actions]
-    types = [action.type for action in actions if not action.choices and action.type not in FREE]
+    types = [action.type for action in actions if not action.choices and action.type not in free]
     assert len(types) > 100
     for read in types:
         with pytest.raises((ArgumentTypeError, ValueError)):
@@ -165,11 +162,10 @@ def test_output_that_cannot_be_written(capfd: pytest.CaptureFixture[str], monkey
 
 
 def test_too_little_memory_and_a_defect_of_the_program(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    defect = "a defect of sptc: KeyError: 'row\\n5'; `sptc --debug ...` prints the traceback"
     for error, status, message in (
         (MemoryError(), 2, "there is not enough memory"),
         (MemoryError("Unable to allocate 2 GiB"), 2, "there is not enough memory (Unable to allocate 2 GiB)"),
-        (KeyError("row\n5"), 70, defect),
+        (KeyError("row\n5"), 70, "a defect of sptc: KeyError: 'row\\n5'; `sptc --debug ...` prints the traceback"),
     ):
 
         def execute(_options: object, error: Exception = error) -> int:
