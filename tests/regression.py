@@ -68,9 +68,8 @@ def run(file: str, seed: int, options: list[str], *, again: bool) -> Outcome:
     ]  # fmt: skip
     begun = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
-        done = subprocess.run(
-            [*command, "--seed", str(seed), *options, file], cwd=ROOT, stdout=output, stderr=output, check=False
-        )
+        words = [*command, "--seed", str(seed), *options, file]
+        done = subprocess.run(words, cwd=ROOT, stdout=output, stderr=output, check=False)
     outcome = Outcome(file, 0, [], {}, time.monotonic() - begun, seed, sources)
     for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
         test = f"{case.get('classname')}::{case.get('name')}"
@@ -166,9 +165,8 @@ def summary(outcomes: list[Outcome], missing: int) -> str:
 def main() -> int:
     """Run test files without a valid result. Return 1 after a failure, 2 if another run is active, 130 after Ctrl+C."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="number of processes (default: all cores)"
-    )
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--jobs", type=int, default=cores, help="number of processes (default: all cores)")
     parser.add_argument("--seed", type=int, help="seed of the random tests (default: a random seed)")
     parser.add_argument("--again", action="store_true", help="repeat tests that have passed, and recorded proofs")
     parser.add_argument(

@@ -20,10 +20,9 @@ DOCS = ROOT / "docs"
 def of_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(DOCS))
     yield
-    for module in [
-        module for module in sys.modules.values() if Path(getattr(module, "__file__", None) or "").parent == DOCS
-    ]:
-        sys.modules.pop(module.__name__)
+    for name, module in [*sys.modules.items()]:
+        if Path(getattr(module, "__file__", None) or "").parent == DOCS:
+            sys.modules.pop(name)
 
 
 def test_every_public_name_and_every_page_is_on_the_site() -> None:

@@ -248,11 +248,8 @@ def test_the_order_of_the_formats_of_an_instruction() -> None:
 
 def test_what_is_refused() -> None:
     for operands, words, message in (
-        (
-            (np.ones_like(A), B, Y),
-            {},
-            r"^not 2:4 sparse: 64 of 64 .*; if both matrices are dense, give dense=True, or --dense$",
-        ),
+        ((np.ones_like(A), B, Y), {},
+         r"^not 2:4 sparse: 64 of 64 .*; if both matrices are dense, give dense=True, or --dense$"),
         ((A, B[:32], Y), {}, r"^A has 64 columns and B 32 rows: they have no common K$"),
         ((A, B, Y[:3]), {}, r"^y must have the shape \(4, 2\) of the product, not \(3, 2\)$"),
         ((A, B, Y.astype("f2")), {}, r"^y must be a matrix of f32, as float32 or codes in uint32, not float16 of sh"),
@@ -263,7 +260,7 @@ def test_what_is_refused() -> None:
         ((A, B, Y), {"prune": True, "dense": True}, r"^prune needs a sparse instruction, but wgmma.* is dense$"),
         ((A, B, Y), {"beta": 1.0}, r"^beta is a factor of c, but c is missing$"),
         ((A, B, Y), {"bias": np.ones(7)}, r"^bias of shape \(7,\) does not broadcast to the shape of the product, \(4"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(Error, match=message):
             sptc.identify(*operands, **{"format": "f16", "result": "f32", **words})
 

@@ -58,15 +58,10 @@ def test_a_walk_along_the_line(rng: Random) -> None:
     """The slices of each output tile equal those of a walk along all K tiles, for any assignment of work."""
     for _ in range(60):
         k_tiles = int(rng.integers(1, 24))
-        dealing = StreamK(
-            workers=int(rng.integers(1, 30)),
-            rows=int(rng.integers(1, 5)),
-            columns=int(rng.integers(1, 5)),
-            streamed=str(rng.choice(STREAMED)),
-            first=bool(rng.integers(2)),
-            raster=str(rng.choice(RASTERS)),
-            least=int(rng.integers(1, max(2, k_tiles // 6))),
-        )
+        workers, rows, columns = (int(rng.integers(1, most)) for most in (30, 5, 5))
+        least, first = int(rng.integers(1, max(2, k_tiles // 6))), bool(rng.integers(2))
+        words = {"streamed": str(rng.choice(STREAMED)), "raster": str(rng.choice(RASTERS))}
+        dealing = StreamK(workers=workers, rows=rows, columns=columns, least=least, first=first, **words)
         shape = int(rng.integers(1, 20)), int(rng.integers(1, 20))
         for cut in ("balanced", "rounded up"):
             found = cuts(dealing, shape, k_tiles, cut)

@@ -42,9 +42,7 @@ def test_one_module_for_all_units(top: str, rows: int, columns: int) -> None:
 
 
 @pytest.mark.quick_cases(1)
-@pytest.mark.parametrize(
-    ("config", "open_pins"), [(TINY, set()), (COMBINATIONAL, {"enable"})], ids=["registers", "none"]
-)
+@pytest.mark.parametrize(("config", "open_pins"), [(TINY, set()), (COMBINATIONAL, {"enable"})], ids=["cut", "whole"])
 def test_every_pin_of_the_unit_is_connected(config: CoreConfig, open_pins: set[str]) -> None:
     """Every pin of the unit is connected, except the enable input of a unit without registers."""
     verilog = text(config, "core")

@@ -183,9 +183,7 @@ def test_reserved_bits() -> None:
 
 ALL_COLUMNS = 512
 #: Element codes of a 16-bit format and of a smaller format.
-WIDE, NARROW = (
-    next(code for code, element in enumerate(TCGEN05_ARRAY.elements) if element.wide == wide) for wide in (True, False)
-)
+WIDE, NARROW = ([element.wide for element in TCGEN05_ARRAY.elements].index(wide) for wide in (True, False))
 #: For each operand: the fields that make the operand present, the field of its first column, the number of skipped
 #: columns, and the number of used columns (-1: depends on N).
 OPERANDS: list[tuple[dict[str, int], str, int, int]] = [

@@ -20,6 +20,9 @@ Random = np.random.Generator
 
 #: Number of simulated cycles. The enable input is 1 in about half of them.
 _CYCLES = 120
+#: Positions of registers in the rounding stage.
+CUTS = ("reduce", "count", "normalise")
+REGRESSION = pytest.mark.regression
 
 
 def check_delayed(
@@ -66,7 +69,7 @@ REGISTERS = [(0, False), (1, False), (3, False), (99, False), (None, True), (1, 
 
 
 @pytest.mark.parametrize("platform", [None, OPERATORS], ids=["cells", "operators"])
-@pytest.mark.parametrize("count", [1, 9, *(pytest.param(count, marks=pytest.mark.regression) for count in (2, 33))])
+@pytest.mark.parametrize("count", [1, 9, *(pytest.param(count, marks=REGRESSION) for count in (2, 33))])
 def test_a_tree_of_adders(rng: Random, count: int, platform: object) -> None:
     """The output words of a tree with registers equal those of a tree without, some enabled cycles later."""
     bits = 9
@@ -92,12 +95,8 @@ def test_the_multiply_stage(rng: Random, config: CoreConfig) -> None:
     check_delayed(*[MultiplyStage(replace(config, cuts=cuts)) for cuts in (("product",), ())], 1, rng)
 
 
-@pytest.mark.parametrize(
-    "cuts", [("reduce",), ("count",), ("normalise",), ("reduce", "count", "normalise")], ids="+".join
-)
-@pytest.mark.parametrize(
-    "results", [set(ResultCode), pytest.param({ResultCode.S32}, marks=pytest.mark.regression)], ids=len
-)
+@pytest.mark.parametrize("cuts", [*((cut,) for cut in CUTS), CUTS], ids="+".join)
+@pytest.mark.parametrize("results", [set(ResultCode), pytest.param({ResultCode.S32}, marks=REGRESSION)], ids=len)
 def test_the_rounding(rng: Random, results: set[ResultCode], cuts: tuple[str, ...]) -> None:
     widths = Widths(PRESETS["hopper"])
     stages = [RoundStage(widths.total_bits, widths.integer_bits, results, registers) for registers in (cuts, ())]

@@ -251,6 +251,7 @@ SM100 = {
     32: layout(((8, 2, 8), (8, 2, 4)), ((64, 8, 1024), (1, 512, 16))),
 }
 CHUNK = {4: 8, 8: 4, 16: 4, 32: 2}
+ATOMS = [atom_sm90(8, 64), atom_sm90(16, 96), atom_sm90(32, 64), *map(atom_sm100, SM100)]
 
 
 def test_atoms() -> None:
@@ -266,9 +267,7 @@ def test_atoms() -> None:
         np.testing.assert_array_equal(atom_sm100(bits), sm100[:, :: CHUNK[bits]] // CHUNK[bits], f"sm_100, {bits} bits")
 
 
-@pytest.mark.parametrize(
-    "atom", [atom_sm90(8, 64), atom_sm90(16, 96), atom_sm90(32, 64), *map(atom_sm100, SM100)], ids=range(7)
-)
+@pytest.mark.parametrize("atom", ATOMS, ids=range(7))
 def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
     """CUTLASS atoms of metadata are ordered along M first, nibbles are at their positions in atoms, padding is zero."""
     rows, chunks = atom.shape[0] * 2 - 5, atom.shape[1] * 3 - 1

@@ -68,18 +68,16 @@ def code_of(value: float, bits: int) -> int:
 
 def check_product(product: Product, i: Instruction, emulated: bool) -> tuple[int, int, int] | float:
     """Check a traced product against the codes of both factors. Return its fields in the form of :func:`fields_of`."""
+    factors = ((product.a, i.a), (product.b, i.b))
     if i.a.is_integer:
         values = []
-        for code, fmt in ((product.a, i.a), (product.b, i.b)):
+        for code, fmt in factors:
             code &= (1 << fmt.bits) - 1
             values.append(code - (1 << fmt.bits) if fmt.signed and code >> fmt.bits - 1 else code)
         assert product.value == values[0] * values[1]
         return product.value, 0, 0
     read_code = widened if emulated else fields_of
-    a, b = (
-        read_code(code >> i.low_bit(fmt) & (1 << fmt.bits) - 1, fmt)
-        for code, fmt in ((product.a, i.a), (product.b, i.b))
-    )
+    a, b = (read_code(code >> i.low_bit(fmt) & (1 << fmt.bits) - 1, fmt) for code, fmt in factors)
     if isinstance(a, float) or isinstance(b, float):
         numbers = [x if isinstance(x, float) else float(np.sign(x[0])) for x in (a, b)]
         with np.errstate(invalid="ignore"):
