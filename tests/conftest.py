@@ -22,6 +22,8 @@ from sptc.tests.cost import CostPlugin
 
 #: With the option ``--rooms``: names of all modules that `import sptc` has loaded before the first test.
 _LOADED: set[str] = set()
+#: Folders of tests that compile. These tests begin first, so that no worker is idle at the end.
+_FIRST = ("benches/", "native/", "rtl/", "cli/", "verify/", "sim/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,10 +50,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(CostPlugin(path))
     if config.getoption("--seed") is None:
         config.option.seed = secrets.randbelow(2**31)
-
-
-#: Folders of tests that compile. These tests begin first, so that no worker is idle at the end.
-_FIRST = ("benches/", "native/", "rtl/", "cli/", "verify/", "sim/")
 
 
 @pytest.hookimpl(tryfirst=True)  # this hook must run before pytest deselects the tests of other tiers

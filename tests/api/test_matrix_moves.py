@@ -11,6 +11,8 @@ from sptc.isa.matrix_moves import MatrixMove, every_matrix_move, matrix_move_map
 
 EVERY = every_matrix_move()
 BYTES = 2048
+LOAD = "ldmatrix.sync.aligned.m8n8.x2.shared.b16"
+STORE = "stmatrix.sync.aligned.m8n8.x2.shared.b16"
 
 
 def _image(rng: np.random.Generator, *batch: int) -> NDArray[np.uint8]:
@@ -65,10 +67,6 @@ def test_batches_broadcast(move: MatrixMove, rng: np.random.Generator) -> None:
             [sptc.stmatrix(str(move), smem[i, 0], addresses[j], registers[0, j]) for j in range(2)] for i in range(3)
         ]
     np.testing.assert_array_equal(result, one, strict=True)
-
-
-LOAD = "ldmatrix.sync.aligned.m8n8.x2.shared.b16"
-STORE = "stmatrix.sync.aligned.m8n8.x2.shared.b16"
 
 
 def test_wrong_addresses(rng: np.random.Generator) -> None:

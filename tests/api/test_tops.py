@@ -33,6 +33,7 @@ SHORT = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
 SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
 SCALED += ".f32.e2m1.e2m1.f32.ue4m3"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
+ON_A_ROW = r"use back end 'rtl', a single dot-product unit: no top-level module executes the instruction$"
 
 
 def file_of(i: Instruction, arch: str, cases: int, rng: Random) -> RegisterFile:
@@ -139,9 +140,6 @@ def test_which_top_executes_what() -> None:
     }  # fmt: skip
     assert {key: tops_of(parse(key[0]), key[1]) for key in expected} == expected
     assert all(tops_of(i, "sm_90") == ("warpgroup",) for i in every_instruction("wgmma"))
-
-
-ON_A_ROW = r"use back end 'rtl', a single dot-product unit: no top-level module executes the instruction$"
 
 
 def test_what_a_top_does_not_execute(rng: Random) -> None:

@@ -20,6 +20,9 @@ from sptc.sim.benches.random_operands import distributions
 
 Random = np.random.Generator
 TINY = PRESETS["tiny"]
+PRESET = "rtx-blackwell"
+CONFIG, ARCH = PRESETS[PRESET], ARCHITECTURE_OF_PRESET[PRESET]
+FLOATS = {i.a: i for i in native(CONFIG, ARCH) if not i.a.is_integer}
 
 
 def of_warp(rng: Random) -> list[tuple[Instruction, data.Const, data.Const]]:
@@ -84,10 +87,6 @@ def test_tiles_cover_tags_rules_flags_and_overflow(rng: Random) -> None:
     assert left
 
 
-PRESET = "rtx-blackwell"
-CONFIG, ARCH = PRESETS[PRESET], ARCHITECTURE_OF_PRESET[PRESET]
-
-
 def value(code: int, fmt: Format) -> float:
     if fmt.is_integer:
         return code - (1 << fmt.bits) if fmt.signed and code >> fmt.bits - 1 else code
@@ -120,9 +119,6 @@ def test_share_of_extreme_blocks(recipe: str, least: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(blocks, recipe, counted)
     assert len([*islice(random_blocks(CONFIG, ARCH, rng, 1, 1), 300)]) == 300
     assert made >= least
-
-
-FLOATS = {i.a: i for i in native(CONFIG, ARCH) if not i.a.is_integer}
 
 
 @pytest.mark.parametrize("instruction", FLOATS.values(), ids=[fmt.name for fmt in FLOATS])

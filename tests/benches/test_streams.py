@@ -17,6 +17,9 @@ PORTS = ("rst", "i__valid", "i__ready", "i__payload", "c__valid", "c__ready", "o
 GO, GAP, STALL, RESET = (True, True, False), (False, True, False), (True, False, False), (True, True, True)
 #: Inputs in a cycle: valid of the item, ready of the result, and reset.
 Inputs = tuple[int, int, int]
+#: Number of cycles without a read. In each cycle, the memory model drives random data on some of its ports; over all
+#: cycles, every port gets random data.
+MANY = 300
 
 
 @pytest.fixture
@@ -113,11 +116,6 @@ def test_a_monitor_sees_what_is_there(top: Any, source: str) -> None:
         for port, bit in zip(ports, bits, strict=True):
             port.value = bit
         assert monitor.sample() == Cycle(*map(bool, bits), 77 if bits[3] else 0)
-
-
-#: Number of cycles without a read. In each cycle, the memory model drives random data on some of its ports; over all
-#: cycles, every port gets random data.
-MANY = 300
 
 
 def test_what_is_read(rng: np.random.Generator) -> None:

@@ -22,6 +22,12 @@ from sptc.tests.kernels.recorded import recorded
 from sptc.tests.synth.power_library import TEXT as POWER
 
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+#: Commands whose examples need a GPU.
+GPU = [name for name in EXAMPLES if name.split()[0] == "gpu"]
+#: Exit statuses of examples whose status is not 0. A few shards do not reach all coverage bins, so the status is 1.
+STATUS = {EXAMPLES["coverage"][0]: 1}
+#: Commands whose examples take more than a few seconds.
+LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep", "verilog", "gemm", "identify", "diagnose", "trace")
 
 
 def test_without_words_there_is_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,14 +107,6 @@ def test_completion_of_other_shells_has_every_command(cli: CommandLine) -> None:
     for shell in ("zsh", "fish"):
         text = cli.text("completion", shell)
         assert [name for name in EXAMPLES if not re.search(rf"\b{name.split()[-1]}\b", text)] == []
-
-
-#: Commands whose examples need a GPU.
-GPU = [name for name in EXAMPLES if name.split()[0] == "gpu"]
-#: Exit statuses of examples whose status is not 0. A few shards do not reach all coverage bins, so the status is 1.
-STATUS = {EXAMPLES["coverage"][0]: 1}
-#: Commands whose examples take more than a few seconds.
-LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep", "verilog", "gemm", "identify", "diagnose", "trace")
 
 
 def test_the_help_of_every_command_ends_with_an_example() -> None:

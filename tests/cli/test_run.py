@@ -38,6 +38,10 @@ TOTAL = re.compile(
     r"^total +(?P<tiles>\d+) +(?P<outputs>\d+) +(?P<mismatches>\d+)  (\d+) instructions, (\d+) files"
     r"(?:, \d+ metadata flags)?$"
 )
+TCGEN05 = "tcgen05.mma.sp.cta_group::1.kind::f16"
+PAIR = "tcgen05.mma.sp.cta_group::2.kind::f16"
+NAME = f"{TCGEN05} (m128n16k32.f32.f16.f16)"
+MMA = RECORDINGS[0]
 
 
 def changed(source: Path, target: Path, **changes: object) -> Path:
@@ -226,12 +230,6 @@ def test_the_process(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     os.close(writer)
     assert process.returncode != 2
     assert process.stderr == b""
-
-
-TCGEN05 = "tcgen05.mma.sp.cta_group::1.kind::f16"
-PAIR = "tcgen05.mma.sp.cta_group::2.kind::f16"
-NAME = f"{TCGEN05} (m128n16k32.f32.f16.f16)"
-MMA = RECORDINGS[0]
 
 
 @pytest.fixture

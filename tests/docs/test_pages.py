@@ -30,6 +30,7 @@ _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^>]*?)\s*-->\n)?^```(?P<language>\S+)(?: \S+)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
 )
 _SET_UP = re.compile(r"^<!-- set-up\n(?P<text>.*?)^-->$", re.DOTALL | re.MULTILINE)
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,6 @@ DEAR = {
     "docs/guides/trace", "docs/guides/vectors", "docs/guides/ways", "docs/guides/what-went-wrong",
     "docs/tutorials/numerics", "docs/tutorials/verification-engineer",
 }  # fmt: skip
-
-
 QUICK = [page for page in PAGES if name_of(page) not in DEAR]
 assert len(QUICK) + len(DEAR) == len(PAGES), "DEAR names a page that does not exist"
 SLOW = [page for page in PAGES if page not in QUICK or any(block.mark == "slow" for block in blocks_of(page))]
@@ -195,9 +194,6 @@ def test_output_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             run_page(page, slow=False)
     shown = [block for each in PAGES for block in blocks_of(each) if block.language == SHOWN and not block.mark]
     assert sum(len(block.text.splitlines()) for block in shown) > 20
-
-
-NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
 def shown(notebook: Any) -> Iterator[tuple[int, str, str]]:

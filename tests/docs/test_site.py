@@ -14,6 +14,7 @@ from sptc.sim.benches.settings import TOPS
 from sptc.tests.docs.test_pages import PAGES, ROOT
 
 DOCS = ROOT / "docs"
+PAGE = '<html lang="en"><body><h1 id="top">Title</h1><p>' + 25 * "word " + "</p>{}</body></html>"
 
 
 @pytest.fixture
@@ -124,9 +125,6 @@ def test_block_diagrams_are_as_commands_draw_them_now(tmp_path: Path) -> None:
         same = (tmp_path / "drawn.svg").read_bytes() == (draw.FOLDER / f"{name}.svg").read_bytes()
         assert same, f"the picture is out of date: run python docs/draw.py {name}"
     assert {path.stem for path in draw.FOLDER.glob("*.svg")} == {*draw.PICTURES}
-
-
-PAGE = '<html lang="en"><body><h1 id="top">Title</h1><p>' + 25 * "word " + "</p>{}</body></html>"
 
 
 @pytest.mark.usefixtures("of_docs")

@@ -28,6 +28,8 @@ from sptc.rtl.warp import Warp
 from sptc.rtl.warpgroup import Warpgroup
 
 pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+#: Small arrays of three datapaths, which together contain every component of any datapath.
+CONFIGS = [replace(PRESETS[name], rows=4, columns=4) for name in ("tiny", "rtx-blackwell", "ampere")]
 
 
 def terms(tree: CarrySaveTree) -> tuple[object, ...]:
@@ -67,10 +69,6 @@ def test_every_cell_is_proved_as_it_is_built(config: CoreConfig) -> None:
         assert {described(cell) for cell in built if isinstance(cell, kind)} <= proved, name
     del built
     gc.collect()  # free components that were never elaborated, while the test ignores warnings about them
-
-
-#: Small arrays of three datapaths, which together contain every component of any datapath.
-CONFIGS = [replace(PRESETS[name], rows=4, columns=4) for name in ("tiny", "rtx-blackwell", "ampere")]
 
 
 def parts_of(component: Any, platform: object, seen: set[type]) -> Iterator[type]:

@@ -20,14 +20,12 @@ FAULTS = {name: fault for name, fault in faults("rtl").items() if not name.start
 RECORD = Path(__file__).with_name("broken.json")
 BROKEN: dict[str, dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8"))
 NEWER = Path(__file__).parents[2] / "build" / "regression" / "broken"
+#: Planted faults that the quick tier tests, one for each proof engine.
+QUICK = ("metadata.legal", "operands.exact", "core.order")
 
 
 def test_every_property_has_a_planted_fault() -> None:
     assert {fault.property for fault in FAULTS.values()} == {item.name for item in PROPERTIES}
-
-
-#: Planted faults that the quick tier tests, one for each proof engine.
-QUICK = ("metadata.legal", "operands.exact", "core.order")
 
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")

@@ -31,6 +31,7 @@ INSTRUCTIONS = {
     "s8": "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32",
     "s4": "mma.sp.sync.aligned.m16n8k128.row.col.satfinite.s32.s4.s4.s32",
 }
+SCALED = "mma.sp::ordered_metadata.sync.aligned"
 
 
 def saved(folder: Path, name: str, matrix: np.ndarray) -> Source:
@@ -65,9 +66,6 @@ def made(
 def computed(problem: Problem) -> tuple[np.ndarray, list[Block]]:
     blocks = [compute_block(problem, index) for index in range(block_count(problem))]
     return np.load(Path(problem.folder) / "d.npy"), blocks
-
-
-SCALED = "mma.sp::ordered_metadata.sync.aligned"
 
 
 @pytest.mark.parametrize(

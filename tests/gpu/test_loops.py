@@ -27,6 +27,8 @@ from sptc.tests.isa.assembler import ptxas
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90")
 SPARSE = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
 WGMMA = parse("wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16")
+#: Values of N of ``wgmma``: the smallest, a value that is not a power of two, and the largest.
+SIZES = (8, 24, 256)
 
 
 @pytest.mark.quick_cases(1)
@@ -80,10 +82,6 @@ def test_operands_fill_shared_memory_and_loops_end_together() -> None:
     assert ".maxntid 384" in head
     assert "setp.lt.u32 %more, %round, %times;" in first
     assert "ld.volatile.shared.b32 %flag, [finished];" in second
-
-
-#: Values of N of ``wgmma``: the smallest, a value that is not a power of two, and the largest.
-SIZES = (8, 24, 256)
 
 
 def launches(instruction: Instruction) -> list[Immediates]:

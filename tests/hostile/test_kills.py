@@ -33,6 +33,8 @@ unit = engine(PRESETS["tiny"])
 steps = np.arange(64 * step_words(unit.config).total, dtype=np.uint32).reshape(64, -1)
 print(unit.push(steps).tolist())
 """
+#: Size limit of each file in bytes, less than the commands write.
+_ROOM = 50_000
 
 
 @dataclass(frozen=True)
@@ -129,10 +131,6 @@ def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> 
 @pytest.mark.parametrize("name", WORKS)
 def test_kills(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     survives(WORKS[name], tmp_path, WORKS[name].kills, rng)
-
-
-#: Size limit of each file in bytes, less than the commands write.
-_ROOM = 50_000
 
 
 @pytest.mark.regression

@@ -28,6 +28,9 @@ child = subprocess.Popen(["sleep", "600"], preexec_fn=limited())
 print(child.pid, flush=True)
 time.sleep(600)
 """
+VERILOG = "module add(input [7:0] a, input [7:0] b, output [8:0] sum); assign sum = a + b; endmodule\n"
+DRIVER = 'extern "C" int add(int a, int b) { static Vadd top; top.a = a; top.b = b; top.eval(); return top.sum; }\n'
+FAST = ("-O0",)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -70,11 +73,6 @@ def test_a_script_that_takes_too_much_memory(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("SPTC_TOOL_GIB", "-1")
     with pytest.raises(Error, match=r"^SPTC_TOOL_GIB must be a number of GiB above 0 and below 1,048,576, not '-1'$"):
         run_yosys(tmp_path, "log hello\n")
-
-
-VERILOG = "module add(input [7:0] a, input [7:0] b, output [8:0] sum); assign sum = a + b; endmodule\n"
-DRIVER = 'extern "C" int add(int a, int b) { static Vadd top; top.a = a; top.b = b; top.eval(); return top.sum; }\n'
-FAST = ("-O0",)
 
 
 class Terminal(io.StringIO):

@@ -25,6 +25,12 @@ OF_NO_FORM = ("addresses/", "kernels/", "libraries/", "matrix_moves/")
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
 EVERY = [(i, arch) for i in every_instruction() for arch in i.architectures]
 WORDS = "elsewhere/words.npz"
+F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+OF_HOPPER = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+I8 = "tcgen05.mma.cta_group::1.kind::i8"
+F8F6F4 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32"
+SPARSE_4_BITS = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::{}.block_scale.scale_vec::4X"
+SPARSE_MXF4 = "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale"
 
 
 @cache
@@ -138,14 +144,6 @@ def test_a_mismatch_is_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (found,) = module._measured()
     assert found == (form_of(i, "sm_90", "registers"), Source(Evidence.MEASURED, "campaigns/here.json.gz"))
     assert found[0] not in (form_of(i, "sm_90", "shared"), form_of(other, "sm_90", "registers"))
-
-
-F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-OF_HOPPER = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
-I8 = "tcgen05.mma.cta_group::1.kind::i8"
-F8F6F4 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32"
-SPARSE_4_BITS = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::{}.block_scale.scale_vec::4X"
-SPARSE_MXF4 = "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale"
 
 
 def test_names_with_their_results_and_labels() -> None:

@@ -20,6 +20,8 @@ EVERY = list(every_instruction())
 #: One instruction for each combination of family, types, K, kind, sparsity (in either spelling) and scale format.
 FEW = list({(i.family, i.a, i.b, i.d, i.k, i.kind, bool(i.sparse), i.scale_format): i for i in EVERY}.values())
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+FEW_FORMS = [(i, i.architectures[-1]) for i in FEW]
+EVERY_FORM = [(i, arch) for i in EVERY for arch in i.architectures]
 
 
 def parts_of(file: RegisterFile) -> list[RegisterFile]:
@@ -44,10 +46,6 @@ def test_recordings(kernels: str) -> None:
             np.testing.assert_array_equal(run_file(part, 2, kernels), part.d, Path(path).name)
             outputs += part.c.size
     assert outputs > 1_400_000
-
-
-FEW_FORMS = [(i, i.architectures[-1]) for i in FEW]
-EVERY_FORM = [(i, arch) for i in EVERY for arch in i.architectures]
 
 
 @pytest.mark.parametrize("forms", [FEW_FORMS, pytest.param(EVERY_FORM, marks=pytest.mark.regression)], ids=len)

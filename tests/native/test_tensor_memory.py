@@ -17,13 +17,11 @@ from .held import RefusedError, opened, refuses, run_tensor, tensor_operands
 from .products import available
 
 Random = np.random.Generator
-
 SWIZZLES = ("none", "32B", "64B", "128B")
-
-
 #: Opcodes that may have ``.ashift``; and all opcodes, followed by the opcodes with ``.ashift``.
 SHIFTING = [opcode for opcode in every_opcode() if not opcode.weight_stationary and not KINDS[opcode.kind].scales]
 OPCODES = [*every_opcode(), *(replace(opcode, shifts_a=True) for opcode in SHIFTING)]
+WHOLE = [("tf32", "tf32"), ("f16", "bf16"), ("f8f6f4", "e5m2"), ("i8", "s8")]
 
 
 def random_case(opcode: Opcode, rng: Random, **fixed: Any) -> Case:
@@ -300,9 +298,6 @@ def test_misuse_of_opcodes() -> None:
     ):
         with refuses(sentence), opened(text, arch):
             pass
-
-
-WHOLE = [("tf32", "tf32"), ("f16", "bf16"), ("f8f6f4", "e5m2"), ("i8", "s8")]
 
 
 @pytest.mark.parametrize(

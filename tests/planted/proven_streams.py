@@ -72,8 +72,6 @@ def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
 reads("commits.order", "rtl.commits", "Commits",
       "A commit group completes when its last panel is multiplied, not when its last result is delivered.",
       lambda self: {"delivered": self.multiplied})  # fmt: skip
-
-
 reads("accumulators.order:ring", "rtl.ring", "Ring",
       "The oldest entry of a ring is not removed if another entry is stored in the same cycle.",
       lambda self: {"pop": self.pop & ~self.push})  # fmt: skip

@@ -109,8 +109,7 @@ def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
     yield m.submodules["commands_0"].delivered.eq(o.valid & o.ready)
 
 
-holds("rtl.placement.end", "rtl.placement", "COLUMNS",
-      "A panel of D counts as seven columns wide instead of eight.", 7)  # fmt: skip
+holds("rtl.placement.end", "rtl.placement", "COLUMNS", "A panel of D counts as seven columns wide instead of eight.", 7)
 
 register_all(reads, [
     ("rtl.order.column", "rtl.order", "ColumnOrder",

@@ -23,6 +23,8 @@ _CYCLES = 120
 #: Positions of registers in the rounding stage.
 CUTS = ("reduce", "count", "normalise")
 REGRESSION = pytest.mark.regression
+#: Number of adder levels before the registers (None: no registers), and whether the output has registers.
+REGISTERS = [(0, False), (1, False), (3, False), (99, False), (None, True), (1, True)]
 
 
 def check_delayed(
@@ -62,10 +64,6 @@ def check_delayed(
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
-
-
-#: Number of adder levels before the registers (None: no registers), and whether the output has registers.
-REGISTERS = [(0, False), (1, False), (3, False), (99, False), (None, True), (1, True)]
 
 
 @pytest.mark.parametrize("platform", [None, OPERATORS], ids=["cells", "operators"])

@@ -36,8 +36,6 @@ KINDS = [
 ]
 INSTRUCTIONS = 12
 STARTS = ("d_column", "a_column", "metadata_column", "scale_a_column", "scale_b_column")
-
-
 #: Index maps from accumulators to registers of an array, for 32-bit and for 16-bit results.
 FRAGMENTS = [accumulator_fragment(parse(f"mma.sync.aligned.m16n8k16.row.col.{d}.f16.f16.{d}")) for d in ("f32", "f16")]
 

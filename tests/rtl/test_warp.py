@@ -24,6 +24,11 @@ TINY = PRESETS["tiny"]
 LANES = 32
 #: A warp is assumed to hang after this number of cycles without a result, or with an unaccepted instruction.
 PATIENCE = 1000
+#: Rows and columns of an array, pipeline cuts, and bytes per step. In some arrays, a step waits for the previous step.
+ARRAYS = [
+    *((4, 8, CUTS[1:4], 16), (8, 8, (), 16), (2, 2, CUTS, 32), (4, 4, CUTS, 16)),
+    *((4, 4, CUTS, PRESETS["hopper"].step_bytes), (1, 1, CUTS[:1], 16), (16, 8, CUTS, 16)),
+]
 
 
 def run(
@@ -84,13 +89,6 @@ def stamp_item(config: CoreConfig, long: bool, rng: Random) -> Item:
         d = 3 * d + of_register[:, 1] if config.step_bytes == 16 else d + of_register[:, 1]
     expected = int.from_bytes(d.astype("<u4").tobytes(), "little")  # no metadata nibble is flagged as illegal
     return Item("long" if long else "short", payload.as_value().value, expected, 0)
-
-
-#: Rows and columns of an array, pipeline cuts, and bytes per step. In some arrays, a step waits for the previous step.
-ARRAYS = [
-    *((4, 8, CUTS[1:4], 16), (8, 8, (), 16), (2, 2, CUTS, 32), (4, 4, CUTS, 16)),
-    *((4, 4, CUTS, PRESETS["hopper"].step_bytes), (1, 1, CUTS[:1], 16), (16, 8, CUTS, 16)),
-]
 
 
 @pytest.mark.quick_cases(1)

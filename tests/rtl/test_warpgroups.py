@@ -15,6 +15,9 @@ from sptc.rtl.warp import Warp
 from sptc.rtl.warpgroup import Warpgroup
 from sptc.tests.rtl.conftest import simulate_clocked
 
+INSTRUCTION = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
+COUNTS = [2, pytest.param(3, marks=pytest.mark.regression)]
+
 
 class BusyWarp(Warp):
     """Stand-in for an array. A panel (eight columns) takes as many cycles as in an array of 32 units."""
@@ -116,9 +119,6 @@ def test_a_reset_ends_the_delivery_of_registers() -> None:
     simulate_clocked(dut, bench, reset=reset)
 
 
-INSTRUCTION = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
-
-
 class Showing(Warp):
     """Stand-in for an array. One cycle after a panel, it outputs A and the accumulator of the panel."""
 
@@ -129,9 +129,6 @@ class Showing(Warp):
         with m.If(self.i.ready):
             m.d.sync += [self.o.valid.eq(self.i.valid), d[0].eq(i.c[0][0]), d[1].eq(i.a[0][0])]
         return m
-
-
-COUNTS = [2, pytest.param(3, marks=pytest.mark.regression)]
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -28,6 +28,7 @@ CONFIGS = [
     CoreConfig(name="wide", formats=("f16", "tf32"), mux="mux3"),
 ]
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+WORDS = "m16n8k32 f16 ordered_metadata f32"
 
 
 def words_of(svg: bytes) -> list[str]:
@@ -168,9 +169,6 @@ def test_a_step_is_drawn_with_its_values(tmp_path: Path, capsys: pytest.CaptureF
         "sptc trace: --step needs --datapath FILE.svg",
     ]
     assert not path.exists()
-
-
-WORDS = "m16n8k32 f16 ordered_metadata f32"
 
 
 def test_objects_draw_what_the_command_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ SEEN = 2
 #: Number of instructions in a timed group, and number of groups. The first group is not timed.
 GROUP, GROUPS = 8, 6
 needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
+MMA = [i for i in every_instruction("mma") if is_executed(i)]
+OF_64_COLUMNS = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
 
 
 def drawn(instruction: Instruction, rng: Random, cases: int = 2) -> RegisterFile:
@@ -201,10 +203,6 @@ def test_runs_that_cannot_end(echoing_warpgroup: CompiledWarpgroup, rng: Random)
     for commands in ([replace(first, c=None)], [first, replace(second, c=None)]):
         with pytest.raises(AssertionError, match="as many columns"):
             echoing_warpgroup.run(commands)
-
-
-MMA = [i for i in every_instruction("mma") if is_executed(i)]
-OF_64_COLUMNS = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
 
 
 def operands_of(instruction: Instruction, rng: Random) -> HeldOperands:

@@ -14,6 +14,12 @@ from sptc.sim.engine.steps import step_words, steps_of
 from .coverage_cases import ARCHITECTURES, F16, HALF, MXF8, NAN, NVF4, SPARSE, Case, built, reached, sample, words_of
 from .matrices import matrices
 
+SIZES = {8: 16, 4: 32}
+MOST, LEAST = 2**31 - 1, -(2**31)
+Elements = dict[int, int]
+ONES = dict.fromkeys(range(64), 1.0)
+GROUP0, GROUP1 = dict.fromkeys(range(16), 1.0), dict.fromkeys(range(16, 32), 1.0)
+
 
 def test_selection() -> None:
     b = {8: 1.0, 9: 2.0, 10: 3.0, 11: 4.0}
@@ -96,11 +102,6 @@ def test_steps_of_no_instruction() -> None:
         assert not any(group.hits.any() for group in coverage.coverage)
 
 
-SIZES = {8: 16, 4: 32}
-MOST, LEAST = 2**31 - 1, -(2**31)
-Elements = dict[int, int]
-
-
 def sample_integers(
     pair: str, a: Elements, b: Elements, c: int, clamped: bool = False, wrong: int = 0
 ) -> tuple[set[str], bool]:
@@ -181,10 +182,6 @@ def test_events(pair: str, a: Elements, b: Elements, c: int, clamped: bool, want
 def test_a_wrong_result_or_overflow_bit(wrong: int) -> None:
     assert sample_integers("s8 s8", {3: 1}, {3: 4}, 7)[1]
     assert not sample_integers("s8 s8", {3: 1}, {3: 4}, 7, wrong=wrong)[1]
-
-
-ONES = dict.fromkeys(range(64), 1.0)
-GROUP0, GROUP1 = dict.fromkeys(range(16), 1.0), dict.fromkeys(range(16, 32), 1.0)
 
 
 def kinds(coverage: StepCoverage) -> set[str]:

@@ -14,6 +14,9 @@ from sptc.sim.engine import emulation
 from sptc.tests.sim.matrices import matrices
 
 SHAPE = (3, 4, 5)
+MMA = [i for i in every_instruction("mma") if "sm_90" in i.architectures]
+FP8 = [i for i in MMA if i.a.name in ("e4m3", "e5m2") and not i.kind]
+FOUR_BIT = [i for i in MMA if i.a.name in ("s4", "u4")]
 
 
 def golden(arch: str, calls: list[Instruction]) -> Callable[..., NDArray]:
@@ -24,11 +27,6 @@ def golden(arch: str, calls: list[Instruction]) -> Callable[..., NDArray]:
         return multiply(i, arch, operands)
 
     return compute
-
-
-MMA = [i for i in every_instruction("mma") if "sm_90" in i.architectures]
-FP8 = [i for i in MMA if i.a.name in ("e4m3", "e5m2") and not i.kind]
-FOUR_BIT = [i for i in MMA if i.a.name in ("s4", "u4")]
 
 
 @pytest.mark.parametrize("i", [*FP8, *FOUR_BIT], ids=str)

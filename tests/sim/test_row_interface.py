@@ -61,6 +61,12 @@ for _ in range(2):
     except BackendError as error:
         print(error)
 """
+SHORT = "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16"
+LONG = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
+SCALED += ".f32.e2m1.e2m1.f32.ue4m3"
+#: By instruction: numbers of registers of A, B and C, and names of further operands.
+CASES = {SHORT: ((2, 1, 2), ()), LONG: ((4, 4, 4), ("e",)), SCALED: ((4, 4, 4), ("e", "scale_a", "scale_b"))}
 
 
 def say(script: str, argument: str, cache: Path | None = None) -> list[str]:
@@ -119,14 +125,6 @@ def test_control_words_are_those_of_the_layout(preset: str) -> None:
             assert ResultCode(said.result).name in (i.d.name.upper(), "E8M13")
             assert RuleCode(said.rule).name == (i.rule.name.upper() if i.rule else "PLAIN")
             assert ScaleCode(said.scale).name == (i.scale_format.name.upper() if i.scale_format else "NONE")
-
-
-SHORT = "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16"
-LONG = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
-SCALED += ".f32.e2m1.e2m1.f32.ue4m3"
-#: By instruction: numbers of registers of A, B and C, and names of further operands.
-CASES = {SHORT: ((2, 1, 2), ()), LONG: ((4, 4, 4), ("e",)), SCALED: ((4, 4, 4), ("e", "scale_a", "scale_b"))}
 
 
 @pytest.mark.parametrize("text", CASES)

@@ -13,6 +13,11 @@ from sptc.tensors.encode import decode_codes
 from sptc.tensors.quantise import quantise
 from sptc.tests.isa.test_formats import DTYPES
 
+#: Error message for a scale that float32 cannot represent; and powers of two by which matrices are multiplied, so that
+#: some matrices need such a scale.
+NO_SCALE = r"^the scale of a matrix with largest magnitude .* exceeds the range of float32$"
+POWERS = (0, 70, 129, -126, -135, 140, 900, -170, -1060)
+
 
 def numbers(name: str, rng: np.random.Generator) -> NDArray[np.float32]:
     """Return values to round: numbers of the format, half-way points with their neighbours, and random numbers."""
@@ -109,12 +114,6 @@ def test_nan_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (quantise(np.full((1, 4), 0x7F800001, np.uint32).view(np.float32), "bf16", nan="keep").codes == 0x7FC0).all()
     words = np.array([0x7FA50000, 0xFF800001, 0x7FC00000, 0x7F800000, 0x3F800000], np.uint32)
     np.testing.assert_array_equal(decode_codes(words, FORMATS["f32"]), [np.nan, np.nan, np.nan, np.inf, 1])
-
-
-#: Error message for a scale that float32 cannot represent; and powers of two by which matrices are multiplied, so that
-#: some matrices need such a scale.
-NO_SCALE = r"^the scale of a matrix with largest magnitude .* exceeds the range of float32$"
-POWERS = (0, 70, 129, -126, -135, 140, 900, -170, -1060)
 
 
 def float32_scale(largest: float, divisor: float) -> float | None:

@@ -187,7 +187,6 @@ def test_formats_of_results(tmp_path: Path, rng: np.random.Generator) -> None:
         if text is not None:
             path.write_text(text)
         assert (read_results(path, d.shape) == d).all()
-    path = tmp_path / "results"
     for text, message in (
         ("", "must hold 256 words"), ("12345678\n123456789", "line 2 must be a hexadecimal word"),
         ("0x0X12", "line 1 must be a hexadecimal word"), ("[1, 2]", "must hold 256 words"),

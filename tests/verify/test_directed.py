@@ -17,6 +17,8 @@ from sptc.verify.directed import directed_matrices
 from sptc.verify.vector_steps import directed_steps
 
 Random = np.random.Generator
+#: A small datapath, which Amaranth's simulator builds in a second.
+TINY = replace(PRESETS["tiny"], formats=("f16",))
 
 
 def of_one_step(config: CoreConfig) -> list[Instruction]:
@@ -76,10 +78,6 @@ def test_unsigned_steps_overflow_only_upwards(rng: Random) -> None:
     overflow = steps[:, words.control.start] >> np.uint32(words.overflow_bit) & 1 == 1
     assert overflow.any()
     assert (steps[overflow, words.c.start] >> 31 == 1).all()
-
-
-#: A small datapath, which Amaranth's simulator builds in a second.
-TINY = replace(PRESETS["tiny"], formats=("f16",))
 
 
 def test_an_engine_shows_every_batch(rng: Random) -> None:

@@ -71,8 +71,6 @@ ROW = {"gpu": "one", "arch": "sm_80", "instruction": "mma.sync.aligned.m16n8k16.
 ROW |= {name: name for name in "abcd"}
 ARRAYS = {name: np.full((3, 8), 0x3C00, np.uint16) for name in "ab"} | {"c": np.zeros(3, np.uint32)}
 ARRAYS["d"] = np.array([0x41000000, 0x41000000, 0x40000000], np.uint32)
-
-
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 BAD: list[tuple[Any, dict[str, np.ndarray], str]] = [
     ("[", ARRAYS, r"the key 'sets' is not JSON$"),

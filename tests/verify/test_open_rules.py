@@ -54,9 +54,7 @@ def test_one_rule_explains_each_published_difference(row: dict[str, str]) -> Non
     assert word(multiply(i, "sm_100", operands, numerics=numerics(i, "sm_100", OPEN_RULES))) == row["alternative"]
 
 
-FEW = {
-    "formats": ("bf16", "e4m3", "e2m1/4"), "scales": ("ue8m0", "ue4m3"), "mux": "mux3", "rows": 1, "columns": 1,
-}  # fmt: skip
+FEW = {"formats": ("bf16", "e4m3", "e2m1/4"), "scales": ("ue8m0", "ue4m3"), "mux": "mux3", "rows": 1, "columns": 1}
 HARDWARE = {
     "built": CoreConfig(name="built", **FEW),
     "alternative": CoreConfig(name="alternative", exponent_floor=False, group=4, **FEW),

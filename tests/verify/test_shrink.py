@@ -31,6 +31,12 @@ WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"
 SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 
 Push = Callable[[Engine, NDArray], NDArray]
+RECORDED = [path for path in shipped() if path.name.endswith(".least.npz")]
+#: Types of A and D for which products can have exponents below e_zero, the smallest alignment exponent.
+REACHING = ("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")
+EVERY = chain(every_instruction(), *map(instructions_of, every_opcode()))
+#: Every instruction with every architecture. Among instructions that differ only in N or in M above 64, one is kept.
+FORMS = [*dict.fromkeys((replace(i, n=8, m=min(i.m, 64)), arch) for i in EVERY for arch in i.architectures)]
 
 
 def matrices_of(file: RegisterFile) -> MatrixOperands:
@@ -116,11 +122,6 @@ def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) 
     assert mismatch.mismatch.case == 1
 
 
-RECORDED = [path for path in shipped() if path.name.endswith(".least.npz")]
-#: Types of A and D for which products can have exponents below e_zero, the smallest alignment exponent.
-REACHING = ("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")
-
-
 def _names(instruction: Instruction) -> tuple[str, str, str, str, bool]:
     return instruction.family, instruction.a.name, instruction.b.name, instruction.d.name, bool(instruction.sparse)
 
@@ -153,11 +154,6 @@ def test_tiles_have_two_products_at_most(rng: np.random.Generator) -> None:
         if not i.a.is_integer and i.scale_format is None:
             codes = least_matrices(i, rng, 10).a.astype(np.int64) >> i.low_bit(i.a) & ((1 << i.a.bits - 1) - 1)
             assert set(np.unique(np.count_nonzero(codes, axis=2))) == {0, 1, 2}, str(i)
-
-
-EVERY = chain(every_instruction(), *map(instructions_of, every_opcode()))
-#: Every instruction with every architecture. Among instructions that differ only in N or in M above 64, one is kept.
-FORMS = [*dict.fromkeys((replace(i, n=8, m=min(i.m, 64)), arch) for i in EVERY for arch in i.architectures)]
 
 
 @pytest.mark.quick_cases(40)

@@ -17,6 +17,9 @@ FLOATS = [fmt for fmt in FORMATS.values() if not fmt.is_integer]
 FINITE = [name for name in benches.FLOAT_DISTRIBUTIONS if name not in ("special", "bits")]
 
 Random = np.random.Generator
+#: One instruction for every combination of type of A, sparsity, kind and block scales.
+KINDS = [*{(i.a, i.sparse, i.kind, i.scale_size, i.scale_format): i for i in every_instruction("mma")}.values()]
+SPARSE = [instruction for instruction in KINDS if instruction.sparse]
 
 
 def values(codes: np.ndarray, fmt: Format) -> np.ndarray:
@@ -28,11 +31,6 @@ def values(codes: np.ndarray, fmt: Format) -> np.ndarray:
 
 def architecture_of(i: Instruction) -> str:
     return "sm_90" if "sm_90" in i.architectures else "sm_120"
-
-
-#: One instruction for every combination of type of A, sparsity, kind and block scales.
-KINDS = [*{(i.a, i.sparse, i.kind, i.scale_size, i.scale_format): i for i in every_instruction("mma")}.values()]
-SPARSE = [instruction for instruction in KINDS if instruction.sparse]
 
 
 def test_every_distribution_has_the_right_shapes(rng: Random) -> None:

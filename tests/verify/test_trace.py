@@ -45,6 +45,9 @@ SUBJECTS = {
     "pairs": ("mma.sp.sync.aligned.m16n8k128.row.col.s32.u4.s4.s32", "sm_90"),
     "emulated": ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e5m2.f32", "sm_90"),
 }  # fmt: skip
+#: The datapath preset `ampere` with few formats, so that Amaranth's simulator is built in a second.
+SMALL = replace(PRESETS["ampere"], name="traced", formats=("f16", "s8", "u8"))
+WHOLE, HALF = (parse(f"mma.sync.aligned.m16n8k{k}.row.col.f16.f16.f16.f16") for k in (16, 8))
 
 
 def part(operands: MatrixOperands, tiles: slice, rows: int, columns: int) -> MatrixOperands:
@@ -72,10 +75,6 @@ def test_every_field_follows_from_codes(name: str, rng: np.random.Generator) -> 
     for place, found in zip(np.ndindex(expected.shape), traces, strict=True):
         assert found.d == expected[place]
         check_trace(found, i, arch, operands, place)
-
-
-#: The datapath preset `ampere` with few formats, so that Amaranth's simulator is built in a second.
-SMALL = replace(PRESETS["ampere"], name="traced", formats=("f16", "s8", "u8"))
 
 
 @pytest.fixture
@@ -210,9 +209,6 @@ def test_an_object_for_notebooks() -> None:
     assert html.count("<tr") == sum(len(s.products) + 2 for s in traced.golden.steps)
     assert traced._repr_svg_().count("<svg") == 1
     assert MUX_OF_ARCHITECTURE[traced.golden.arch] == "mux4"
-
-
-WHOLE, HALF = (parse(f"mma.sync.aligned.m16n8k{k}.row.col.f16.f16.f16.f16") for k in (16, 8))
 
 
 def output_of(rng: np.random.Generator, special: int | None) -> MatrixOperands:

@@ -37,6 +37,7 @@ TCGEN05 = "tcgen05.mma.sp.cta_group::2.kind::f16 (m256n32k32.f32.f16.f16)"
 FAMILIES = [(SPARSE, "sm_90"), (PLAIN, "sm_80"), (DENSE, "sm_90"), (SCALED, "sm_120"), (WGMMA, "sm_90"),
             (TCGEN05, "sm_100")]  # fmt: skip
 TINY = PRESETS["tiny"]
+PAIR = "tcgen05.mma.sp.cta_group::2.kind::mxf4.block_scale (m256n64k128.f32.e2m1.e2m1.ue8m0)"
 
 
 def request(text: str = SPARSE, arch: str = "sm_90", **others: Any) -> VectorRequest:
@@ -286,9 +287,6 @@ def test_the_same_request_gives_the_same_bytes(tmp_path: Path) -> None:
         assert written(f"second {level}", arch="sm_80", level=level, config=config) == first
         other = written(f"third {level}", arch="sm_80", level=level, config=config, seed=6)
         assert all(other[name] != data for name, data in first.items())
-
-
-PAIR = "tcgen05.mma.sp.cta_group::2.kind::mxf4.block_scale (m256n64k128.f32.e2m1.e2m1.ue8m0)"
 
 
 @pytest.mark.parametrize(("text", "arch"), [(SPARSE, "sm_80"), (WGMMA, "sm_90"), (PAIR, "sm_100")])
