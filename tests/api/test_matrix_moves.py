@@ -58,15 +58,14 @@ def test_a_move_follows_the_map(move: MatrixMove, rng: np.random.Generator) -> N
 @pytest.mark.parametrize("move", EVERY, ids=str)
 def test_batches_broadcast(move: MatrixMove, rng: np.random.Generator) -> None:
     smem, addresses, registers = _image(rng, 3, 1), _addresses(rng, 2), _registers(rng, 1, 2, 32, move.registers)
+    text = str(move)
     if move.opcode == "ldmatrix":
-        result = sptc.ldmatrix(str(move), smem, addresses)
-        one = [[sptc.ldmatrix(str(move), smem[i, 0], addresses[j]) for j in range(2)] for i in range(3)]
+        result = sptc.ldmatrix(text, smem, addresses)
+        each = [[sptc.ldmatrix(text, smem[i, 0], addresses[j]) for j in range(2)] for i in range(3)]
     else:
-        result = sptc.stmatrix(str(move), smem, addresses, registers)
-        one = [
-            [sptc.stmatrix(str(move), smem[i, 0], addresses[j], registers[0, j]) for j in range(2)] for i in range(3)
-        ]
-    np.testing.assert_array_equal(result, one, strict=True)
+        result = sptc.stmatrix(text, smem, addresses, registers)
+        each = [[sptc.stmatrix(text, smem[i, 0], addresses[j], registers[0, j]) for j in range(2)] for i in range(3)]
+    np.testing.assert_array_equal(result, each, strict=True)
 
 
 def test_wrong_addresses(rng: np.random.Generator) -> None:

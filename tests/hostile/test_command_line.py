@@ -102,7 +102,7 @@ def _late(number: int, frame: object) -> None:
 
 
 def _too_late(number: int, frame: object) -> None:
-    raise AssertionError(f"{PATIENCE} seconds after an interruption, the command runs on, or this machine is too slow")
+    raise AssertionError(f"the command did not end within {PATIENCE} s of an interruption, or this machine is too slow")
 
 
 class Lines:

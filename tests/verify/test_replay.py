@@ -84,7 +84,7 @@ DISAGREEMENTS = [
 
 
 @pytest.mark.parametrize("kind", ["registers", "tensor memory", "beside D", "dot products"])
-def test_recording_backend_and_golden_model_are_equal(kind: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_backend_and_model_are_compared(kind: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """An output counts as one mismatch if back end, golden model and recorded D (if present) are not all equal."""
     file: Any
     if kind == "registers":
