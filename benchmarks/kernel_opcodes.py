@@ -35,7 +35,8 @@ OPCODES = {
     "add.u16x2 min.s16x2 max.s16x2 min.u16x2 max.u16x2 div.u32 div.s32 rem.u32 rem.s32 mul.hi.s32 mul.hi.u32 "
     "mul.lo.s32 add.s32 sub.s32 min.s32 max.u32 and.b32 or.b32 xor.b32 shl.b32 shr.s32 shr.u32 shr.b32 set.lt.u32.s32 "
     "set.hs.s32.u32 set.gt.f16x2.f16x2 set.neu.ftz.f16x2.f16x2 set.nan.u32.f16x2 set.le.bf16x2.bf16x2 "
-    "bmsk.clamp.b32 bmsk.wrap.b32 szext.clamp.s32 szext.wrap.u32 mul24.lo.s32 mul24.hi.u32",
+    "bmsk.clamp.b32 bmsk.wrap.b32 szext.clamp.s32 szext.wrap.u32 mul24.lo.s32 mul24.hi.u32 "
+    "cvt.pack.sat.s16.s32 cvt.pack.sat.u16.s32",
     "r r": "neg.f16x2 abs.f16x2 neg.ftz.f16x2 abs.ftz.f16x2 neg.bf16x2 abs.bf16x2 brev.b32 clz.b32 popc.b32 cnot.b32 "
     "abs.s32 neg.s32 not.b32 bfind.u32 bfind.s32 bfind.shiftamt.u32 "
     "bfind.shiftamt.s32 cvt.sat.s8.s32 cvt.sat.u16.s32 cvt.u8.u32 cvt.s16.s32 cvt.sat.u32.s32 "
@@ -44,7 +45,8 @@ OPCODES = {
     "fma.rn.relu.bf16x2 mad.hi.u32 mad.hi.s32 mad.lo.s32 sad.s32 "
     "sad.u32 prmt.b32 prmt.b32.f4e prmt.b32.b4e prmt.b32.rc8 prmt.b32.ecl prmt.b32.ecr prmt.b32.rc16 mad24.lo.s32 "
     "slct.s32.s32 slct.b32.s32 shf.l.clamp.b32 shf.r.clamp.b32 shf.l.wrap.b32 shf.r.wrap.b32 dp4a.s32.u32 dp4a.u32.s32 "
-    "dp4a.s32.s32 dp2a.hi.u32.s32 dp2a.lo.s32.s32",
+    "dp4a.s32.s32 dp2a.hi.u32.s32 dp2a.lo.s32.s32 cvt.pack.sat.s8.s32.b32 cvt.pack.sat.u8.s32.b32 "
+    "cvt.pack.sat.s4.s32.b32 cvt.pack.sat.u4.s32.b32 cvt.pack.sat.u2.s32.b32",
     "r rbb": "bfe.s32 bfe.u32",
     "r rrbb": "bfi.b32",
     "q rr": "mul.wide.s32 mul.wide.u32",

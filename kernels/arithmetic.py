@@ -21,7 +21,8 @@ from .values import numpy_type
 
 __all__ = ["ARITHMETIC"]
 
-_FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
+_INTEGERS = {*(f"{kind}{bits}" for kind in "bus" for bits in (8, 16, 32, 64)), "u16x2", "s16x2", "pred"}
+_FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64")
 
 _INTEGER: dict[str, Function] = {
     **integers.COMBINATIONS,
@@ -38,7 +39,7 @@ _INTEGER: dict[str, Function] = {
     "sad": lambda a, b, c: np.where(a > b, a - b, b - a) + c,
 }
 #: Qualifiers that integer instructions may have.
-_KNOWN = {"lo", "hi", "wide", "rn", "ftz", "uni"}
+_KNOWN = {"lo", "hi", "wide"}
 #: Instructions that read the carry flag of the thread.
 _CARRIED = ("addc", "subc", "madc")
 #: Key: qualifier that only some integer instructions may have. Value: these instructions.
@@ -52,6 +53,8 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
     type_ = qualifiers[-1]
     if type_ in _FLOATS:
         return float_step(machine, ins)
+    if type_ not in _INTEGERS:
+        raise not_modelled(ins)
     if unknown := [word for word in qualifiers[:-1] if word not in _KNOWN and name not in _FURTHER.get(word, ())]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
     if name in _CARRIED or "cc" in qualifiers:

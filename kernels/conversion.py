@@ -12,7 +12,7 @@ from ..isa.formats import FORMATS
 from .codes import Rounding, clamped, converted_nan, decoded, encoded, flushed
 from .machine import Machine, Mask, Step, not_modelled
 from .memory import UNSIGNED
-from .program import Instruction, items_of, size_of
+from .program import Immediate, Instruction, items_of, size_of
 from .values import numpy_type
 
 __all__ = ["conversion_step"]
@@ -31,8 +31,10 @@ def _is_integer(name: str) -> bool:
 def conversion_step(machine: Machine, ins: Instruction) -> Step:
     """Return a function that executes ``cvt``."""
     qualifiers = ins.words[1:]
+    if qualifiers[:2] == ["pack", "sat"]:
+        return _pack(machine, ins, *qualifiers[2:])
     ordered = [w for w in qualifiers if w in _PACKED or w in FORMATS or (w[0] in "busf" and w[1:].isdigit())]
-    if len(ordered) != 2 or "pack" in qualifiers or "scaled" in ".".join(qualifiers):
+    if len(ordered) != 2 or "scaled" in ".".join(qualifiers):
         raise not_modelled(ins)
     to, source = ordered
     modes = [word for word in qualifiers if word not in ordered]
@@ -44,6 +46,27 @@ def conversion_step(machine: Machine, ins: Instruction) -> Step:
     if _is_integer(to):
         return _float_to_integer(machine, ins, to, source, modes)
     return _to_float(machine, ins, to, source, modes)
+
+
+def _pack(machine: Machine, ins: Instruction, to: str, source: str, above: str = "") -> Step:
+    """Execute ``cvt.pack``: clamp two integers to 2 to 16 bits. The second is in the lowest bits of the result.
+
+    With fewer than 16 bits, the lowest bits of a third operand are above the two integers.
+    """
+    bits = int(to[1:])
+    if source != "s32" or above != ("b32" if bits < 16 else "") or len(ins.operands) != (4 if above else 3):
+        raise not_modelled(ins)
+    low, high = (-1 << bits - 1, (1 << bits - 1) - 1) if to[0] == "s" else (0, (1 << bits) - 1)
+    write = machine.writer(ins.operands[0], "b32")
+    upper, lower = (machine.reader(operand, "s32") for operand in ins.operands[1:3])
+    rest = machine.reader(ins.operands[3] if above else Immediate(0), "b32")
+
+    def pack(mask: Mask) -> None:
+        first, second = (np.clip(read(), low, high).view(np.uint32) & np.uint32((1 << bits) - 1)
+                         for read in (upper, lower))  # fmt: skip
+        write(mask, rest() << np.uint32(2 * bits) | first << np.uint32(bits) | second)
+
+    return pack
 
 
 def _integer_to_integer(machine: Machine, ins: Instruction, to: str, source: str, *, saturate: bool) -> Step:

@@ -85,6 +85,12 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     type_ = qualifiers[-1]
     if name in _APPROXIMATE and ("approx" in qualifiers or "full" in qualifiers):
         return approximate_step(machine, ins)
+    is_pair = type_ == "f32x2"
+    if is_pair and (
+        name not in ("add", "sub", "mul", "fma") or not {*qualifiers[:-1]} <= {"rn", "rz", "rm", "rp", "ftz"}
+    ):
+        raise not_modelled(ins)
+    type_ = "f32" if is_pair else type_
     directed = ("rz", "rm", "rp") if type_ == "f32" and name in ("add", "sub", "mul", "fma", "mad") else ()
     mode = next((word for word in qualifiers if word in directed), None)
     if name == "fma" and not {"rn", "rz", "rm", "rp"} & {*qualifiers}:
@@ -112,7 +118,19 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
         compute = _fused_doubles
     function = _keeping_nan(name, compute) if type_ == "f64" else canonical_function(compute, ftz="ftz" in qualifiers)
     inner = (lambda *values: clamped(function(*values))) if "sat" in qualifiers else function
+    if is_pair:
+        return operation(machine, ins, _of_pairs(inner), ["b64"] * source_count(ins), "b64")
     return operation(machine, ins, inner, [type_] * source_count(ins), type_)
+
+
+def _of_pairs(function: Function) -> Function:
+    """Return an operation on registers that hold two f32 values, from an operation on f32 values."""
+
+    def combine(*registers: NDArray) -> NDArray[np.uint64]:
+        values = (np.ascontiguousarray(register).view("<f4") for register in np.broadcast_arrays(*registers))
+        return function(*values).view("<u8")
+
+    return combine
 
 
 def _directed(name: str, mode: str) -> Function:

@@ -5,6 +5,7 @@ the order of issue, when no thread can continue without them.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from typing import Any
 
@@ -105,10 +106,21 @@ def _commit(machine: Machine, ins: Instruction) -> Step:
         for thread in machine.active(mask).tolist():
             objects = np.array(machine.in_ctas(thread, int(at[thread]), multicast)) // 8
             done = memory.order.committed(thread) if memory.order else 0
+            threads = np.full(len(objects), thread)
+            issued = machine.checker.issued(threads) if machine.checker else nullcontext()
 
-            def work(objects: NDArray[np.int64] = objects, done: int = done) -> None:
+            def work(
+                objects: NDArray[np.int64] = objects,
+                done: int = done,
+                threads: NDArray[np.intp] = threads,
+                issued: AbstractContextManager[None] = issued,
+            ) -> None:
+                names = [("mbarrier", place) for place in objects.tolist()]
+                if machine.checker:
+                    with issued:
+                        machine.checker.arrive(names, threads)
                 if memory.order:
-                    machine.checker.complete([("mbarrier", place) for place in objects.tolist()], done)
+                    machine.checker.complete(names, done)
                 state.arrive(objects, 1, ins)
 
             machine.queue.append(work)

@@ -154,3 +154,36 @@ END: """.replace("Q", qualifier)
     run = run_kernel(text(body, head=".shared .align 16 .b8 buffer[32];"), 1, WORDS, [result, result])
     assert run.after(result).tolist() == [7] * 32 + [0] * 32
     assert [finding.kind for finding in run.findings] == ["race"] * findings
+
+
+def test_a_commit_orders_the_accesses_of_its_thread() -> None:
+    body = """
+  mov.u32 %r3, buffer; setp.eq.u32 %p1, %r0, 0; @!%p1 bra WAIT; mbarrier.init.shared.b64 [%r3+16], 1;
+WAIT: bar.sync 0; setp.lt.u32 %p2, %r0, 32; @!%p2 bra LATER;
+  @%p1 st.shared.u32 [%r3], 5; @%p1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r3+16];
+  bra END;
+LATER: mbarrier.try_wait.parity.shared.b64 %p3, [%r3+16], 0; @!%p3 bra LATER; st.shared.u32 [%r3], %r0;
+END: """
+    result, head = np.zeros(WORDS, np.uint32), ".shared .align 16 .b8 buffer[32];"
+    assert run_kernel(text(body, head=head), 1, WORDS, [result, result], arch="sm_100").findings == []
+    body = body.replace("mbarrier.try_wait.parity.shared.b64 %p3, [%r3+16], 0; @!%p3 bra LATER;", "")
+    assert run_kernel(text(body, head=head), 1, WORDS, [result, result], arch="sm_100").findings
+
+
+PAIRS = """
+  { .reg .f32 a, b, c, d, one; .reg .b64 p, q, r, s; mov.b32 one, 0x3f800000;
+  ld.global.f32 a, [%rd1]; ld.global.f32 b, [%rd1+128]; ld.global.f32 c, [%rd1+256];
+  mov.b64 p, {one, a}; mov.b64 q, {one, b}; mov.b64 r, {one, c};
+  OP.f32 d, a, bC; OP.f32x2 s, p, qR; mov.b64 {a, b}, s;
+  st.global.f32 [%rd2], d; st.global.f32 [%rd2+128], b; }"""
+
+
+@pytest.mark.parametrize("opcode", ["add", "sub.rz.ftz", "mul.rp", "fma.rn", "fma.rm.ftz"])
+def test_pairs_of_f32(opcode: str, rng: np.random.Generator) -> None:
+    """An instruction on pairs of f32 equals two instructions on f32."""
+    words, result = rng.integers(0, 1 << 32, 96, dtype=np.uint32), np.zeros(64, np.uint32)
+    c, r = (", c", ", r") if "fma" in opcode else ("", "")
+    program = text(PAIRS.replace("OP", opcode).replace("bC", f"b{c}").replace("qR", f"q{r}"))
+    single, pair = run_kernel(program, 1, 32, [words, result]).after(result).reshape(2, 32)
+    assert single.any()
+    np.testing.assert_array_equal(single, pair)
