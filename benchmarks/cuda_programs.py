@@ -1,12 +1,14 @@
-"""Compile CUDA programs of other projects, run them with their kernels on the model, and record a kernel of each.
+"""Compile CUDA programs, run them with their kernels on the model, and record a kernel of each.
 
     python benchmarks/cuda_programs.py RECORD.npz --cutlass FOLDER --marlin FOLDER [--only TEXT]
+    python benchmarks/cuda_programs.py RECORD.npz --source FILE.cu --arch sm_90a [--include FOLDER] [-- ARGUMENTS]
 
-The script needs ``nvcc``, ``g++`` and clones of CUTLASS and Sparse-Marlin, but no GPU. ``cuda/runtime.cpp`` replaces
-the CUDA runtime, and each launch of a kernel calls ``sptc.run_kernel``. A program of CUTLASS compares its result with a
-reference, and fails if they differ. The record of a kernel contains its PTX, its launch, the arrays in global memory
-and a digest of these arrays after the launch. ``benchmarks/launch_kernels.py`` launches the kernels for sm_80 and
-sm_90a on a GPU; ``tests/kernels/test_compilers.py`` runs the recorded kernels on the model.
+The first form compiles programs in clones of CUTLASS and Sparse-Marlin, the second form one other program. The script
+needs ``nvcc`` and ``g++``, but no GPU. ``cuda/runtime.cpp`` replaces the CUDA runtime, and each launch of a kernel
+calls ``sptc.run_kernel``. A program of CUTLASS compares its result with a reference, and fails if they differ. The
+record of a kernel contains its PTX, its launch, the arrays in global memory and a digest of these arrays after the
+launch. ``benchmarks/launch_kernels.py`` launches the kernels for sm_80 and sm_90a on a GPU;
+``tests/kernels/test_programs.py`` runs the recorded kernels on the model.
 """
 
 import argparse
@@ -45,8 +47,8 @@ class Case:
 
     name: str
     arch: str
-    project: str
-    source: str  #: path of the source in the clone, or in ``benchmarks/cuda``
+    project: str  #: ``cutlass``, ``marlin``, or empty for any other program
+    source: str  #: path of the source, which is in the clone of CUTLASS, or in ``benchmarks/cuda`` for Sparse-Marlin
     arguments: tuple[str, ...] = SIZES
     kernel: str = "GemmUniversal"
 
@@ -69,16 +71,18 @@ CASES = [
 ]  # fmt: skip
 
 
-def compiled(case: Case, root: Path, folder: Path) -> tuple[Path, str]:
+def compiled(case: Case, includes: list[Path], folder: Path) -> tuple[Path, str]:
     """Compile a program. Return the shared library with its ``main``, and the PTX of its kernels."""
+    source = Path(case.source)
     if case.project == "cutlass":
-        source = root / "examples" / case.source
-        parts = ("include", "tools/util/include", "examples/common")
-    else:
-        source, parts = RUNTIME.parent / case.source, ("marlin",)
+        (root,) = includes
+        source = root / "examples" / source
+        includes = [root / part for part in ("include", "tools/util/include", "examples/common")]
+    elif case.project == "marlin":
+        source, includes = RUNTIME.parent / source, [includes[0] / "marlin"]
     command = ["nvcc", "-std=c++17", "-O1", "-w", "-DNDEBUG", "--expt-relaxed-constexpr",
                f"-gencode=arch=compute_{case.arch[3:]},code=compute_{case.arch[3:]}", "-cudart=none", "-shared",
-               "-Xcompiler=-fPIC", "--keep", f"--keep-dir={folder}", *(f"-I{root / part}" for part in parts),
+               "-Xcompiler=-fPIC", "--keep", f"--keep-dir={folder}", *(f"-I{each}" for each in includes),
                str(source), "-o", str(folder / "program.so")]  # fmt: skip
     subprocess.run(command, check=True)
     (ptx,) = folder.glob("*.ptx")
@@ -86,9 +90,15 @@ def compiled(case: Case, root: Path, folder: Path) -> tuple[Path, str]:
 
 
 def only_entry(ptx: str, name: str) -> str:
-    """Return a PTX module without the entries other than `name`, and without comments that name files."""
-    parts = re.split(r"(?m)^(?=(?:\.visible\s+)?(?:\.weak\s+)?\.entry )", ptx)
-    return parts[0] + "".join(part for part in parts[1:] if f".entry {name}(" in part)
+    """Return a PTX module with the entry `name`, and without other entries and the variables that it does not use."""
+    head, *entries = re.split(r"(?m)^(?=(?:\.visible\s+)?(?:\.weak\s+)?\.entry )", ptx)
+    entry = "".join(part for part in entries if f".entry {name}(" in part)
+    kept = []
+    for line in head.splitlines(keepends=True):
+        variable = re.match(r"\.global .*? ([\w$]+)\[\d+\] = ", line)
+        if not variable or variable[1] in head.replace(line, "") + entry:
+            kept.append(line)
+    return "".join(kept) + entry
 
 
 class Runtime:
@@ -143,12 +153,13 @@ class Runtime:
         image = GlobalMemory(memory.values(), kernel.variables)
         assert image.addresses[: len(memory)] == [*memory]
         kernel_launch.global_memory = lambda *_: (image, b"".join(_padded(kernel, values)), [])  # type: ignore[assignment]
-        # Results for sm_80 are compared with those of an H100 or H200, whose tensor cores have other numerics.
-        arch = "sm_90" if self.case.arch == "sm_80" else self.case.arch.rstrip("a")
+        # Results for sm_80 and sm_89 are compared with those of an H200, whose tensor cores have other numerics.
+        arch = "sm_90" if self.case.arch in ("sm_80", "sm_89") else self.case.arch.rstrip("a")
         options: dict[str, Any] = {"arch": arch, "shared": shared, "cluster": cluster}
         run = kernel_launch.run_kernel(self.ptx, grid, block, (), entry=name, approximate=True, **options)
         for address, array in memory.items():
             array[:] = image.octets[address - GLOBAL_BASE :][: array.size]
+        print(run.printed, end="")
         print(f"  {kernel.name[:60]}: {run.instructions} thread instructions, {len(run.findings)} findings", flush=True)
         if self.case.kernel in kernel.name and not self.record:
             self.save(kernel, options | {"grid": grid, "block": block, "exact": run.exact}, values, before, memory)
@@ -192,7 +203,7 @@ def _padded(kernel: Kernel, values: list[bytes]) -> list[bytes]:
     return parts
 
 
-def run_program(case: Case, root: Path, record: Path) -> int:
+def run_program(case: Case, includes: list[Path], record: Path) -> int:
     """Compile and run a program, write the record of its kernel, and return the exit status of the program."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -200,7 +211,7 @@ def run_program(case: Case, root: Path, record: Path) -> int:
         include = Path(subprocess.run(["which", "nvcc"], check=True, capture_output=True, text=True).stdout).parents[1]
         subprocess.run(["g++", "-shared", "-fPIC", "-O1", f"-I{include / 'include'}", str(RUNTIME), "-o", str(library)],
                        check=True)  # fmt: skip
-        program, ptx = compiled(case, root, folder)
+        program, ptx = compiled(case, includes, folder)
         runtime = Runtime(case, ptx, library)
         words = [case.name.encode(), *(word.encode() for word in case.arguments)]
         status: int = ctypes.CDLL(str(program)).main(len(words), (c_char_p * (len(words) + 1))(*words, None))
@@ -211,17 +222,27 @@ def run_program(case: Case, root: Path, record: Path) -> int:
 
 
 def main() -> int:
-    """Run each program in a process of its own, and join the records of the kernels."""
+    """Run one program, or each known program in a process of its own, and join the records of the kernels."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("record", type=Path, metavar="RECORD.npz")
-    parser.add_argument("--cutlass", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--marlin", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only cases whose name contains TEXT")
+    parser.add_argument("--cutlass", type=Path, metavar="FOLDER")
+    parser.add_argument("--marlin", type=Path, metavar="FOLDER")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only known programs whose name contains TEXT")
+    parser.add_argument("--source", type=Path, metavar="FILE.cu", help="another program")
+    parser.add_argument("--arch", default="sm_90a", help="architecture of another program (default %(default)s)")
+    parser.add_argument("--kernel", default="", metavar="TEXT", help="record the first kernel whose name contains TEXT")
+    parser.add_argument("--include", type=Path, action="append", default=[], metavar="FOLDER")
     parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("arguments", nargs="*", help="arguments of another program")
     chosen = parser.parse_args()
+    if chosen.source:
+        case = Case(chosen.source.stem, chosen.arch, "", str(chosen.source), tuple(chosen.arguments), chosen.kernel)
+        return run_program(case, chosen.include, chosen.record)
+    if not chosen.cutlass or not chosen.marlin:
+        parser.error("--cutlass and --marlin are necessary unless --source is given")
     if chosen.case:
         (case,) = (case for case in CASES if case.name == chosen.case)
-        return run_program(case, getattr(chosen, case.project), chosen.record)
+        return run_program(case, [getattr(chosen, case.project)], chosen.record)
     records, failed = dict[str, NDArray[np.uint8]](), 0
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES:

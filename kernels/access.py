@@ -134,7 +134,6 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
             raise machine.fault(ins, f"{where} memory has no atomic operations", int(threads[0]))
         if machine.checker and where == "shared":
             with machine.checker.strong(mask, at):
-                machine.checker.reads(ins, mask, at, size * width)
                 machine.checker.wrote(ins, mask, at, size * width)
         elements = machine.every(at)[threads] // size
         memory = machine.views[where][size].view(dtype)

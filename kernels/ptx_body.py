@@ -215,10 +215,13 @@ class Body:
         name = "".join(opcode[0].split())
         arguments = split(statement[opcode.end() :])
         operation = name.split(".")[0]
-        if operation == "call" and (called := self.call(arguments, guard, line)):
-            arguments = called
-        elif operation == "call":
-            return
+        if operation == "call":
+            results = split(arguments.pop(0)[1:-1]) if arguments and arguments[0].startswith("(") else []
+            called, parameters = [*arguments, "", ""][:2]
+            if function := self.module.functions.get(called):
+                self.inline(function, [*results, *split(parameters[1:-1])], guard, line)
+                return
+            arguments = [called, *split(parameters[1:-1])]
         operands = tuple(parse_operand(part, self.find) for part in arguments)
         if operation == "ret" and self.calls:
             name, operands = "bra", (Symbol(self.calls[-1][1]),)
@@ -238,17 +241,9 @@ class Body:
         base = operand.base if isinstance(operand, Address) else None
         return isinstance(base, Symbol) and base.name in self.kernel.local
 
-    def call(self, arguments: list[str], guard: Operand | None, line: int) -> list[str]:
-        """Read the body of a called function in place of a call.
-
-        For a function without a body, return the name of the function and the names of its parameters.
-        """
-        place = 1 if arguments and arguments[0].startswith("(") else 0
-        results, (name, *parameters) = arguments[:place], [*arguments[place:], ""][:2]
-        names = [split(part[1:-1]) for part in (*results, *parameters) if part]
-        if name not in self.module.functions:
-            return [name, *(names[-1] if any(parameters) else ())]
-        function, given = self.module.functions[name], [self.find(each) for part in names for each in part]
+    def inline(self, function: Function, arguments: list[str], guard: Operand | None, line: int) -> None:
+        """Read the body of a function in place of its call. `arguments` are the names of results and parameters."""
+        name, given = function.name, [self.find(each) for each in arguments]
         if function in [each for each, _ in self.calls]:
             raise KernelError(f"the function {name} calls itself, which is not modelled")
         if len(given) != len(function.parameters) or not all(isinstance(each, Symbol) for each in given):
@@ -266,7 +261,6 @@ class Body:
         self.calls.pop()
         self.place, self.names, self.labels, self.open = outer
         self.kernel.labels[end] = len(self.kernel.instructions)
-        return []
 
     def resolve(self) -> None:
         """Replace the labels in branches by unique names. A label may follow the branch in the text."""

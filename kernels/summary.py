@@ -20,7 +20,7 @@ _NUMBER_BYTES = 8  # largest size in bytes of a parameter that is a number
 _TOPICS = {
     "tensor cores": ("mma", "wgmma", "tcgen05"),
     "copies": ("cp", "ldmatrix", "stmatrix"),
-    "barriers": ("bar", "barrier", "mbarrier", "fence"),
+    "barriers": ("bar", "barrier", "mbarrier", "fence", "clusterlaunchcontrol"),
 }
 
 

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 #: kernels, or a library of standard cells with the power of all cells.
 NOT_RUN = "measure oracle record record_kernels library_calls library_kernels planted_products planted_values "
 NOT_RUN += "random_products fuzz_readers fuzz_target compile_cuda compile_cute compile_tilelang kernel_records "
-NOT_RUN += "launch_kernels opensta"
+NOT_RUN += "launch_kernels opensta cuda_programs"
 SCRIPTS = sorted({path.stem for path in FOLDER.glob("*.py")} - {*NOT_RUN.split()})
 
 

@@ -156,6 +156,15 @@ END: """.replace("Q", qualifier)
     assert [finding.kind for finding in run.findings] == ["race"] * findings
 
 
+def test_atomics_of_several_warps_do_not_race() -> None:
+    body = "mov.u32 %r3, buffer; atom.shared.add.u32 %r2, [%r3], 2; red.shared.max.u32 [%r3], %r0; bar.sync 0;"
+    body += "ld.shared.u32 %r2, [%r3]; st.global.u32 [%rd2], %r2;"
+    result = np.zeros(WORDS, np.uint32)
+    run = run_kernel(text(body, head=".shared .align 16 .b8 buffer[32];"), 1, WORDS, [result, result])
+    assert run.after(result).tolist() == [2 * WORDS] * WORDS
+    assert run.findings == []
+
+
 def test_a_commit_orders_the_accesses_of_its_thread() -> None:
     body = """
   mov.u32 %r3, buffer; setp.eq.u32 %p1, %r0, 0; @!%p1 bra WAIT; mbarrier.init.shared.b64 [%r3+16], 1;
