@@ -35,11 +35,15 @@ def call_step(machine: Machine, ins: Instruction) -> Step:
 def _parameter(machine: Machine, ins: Instruction, index: int, thread: int) -> int:
     """Return the pointer or number that a thread passes to a function."""
     start, size = machine.kernel.local[getattr(ins.operands[1 + index], "name", "")]
-    return _number(machine, "local", thread * machine.kernel.local_bytes + start, size)
+    return _number(machine, ins, "local", thread * machine.kernel.local_bytes + start, size)
 
 
-def _number(machine: Machine, space: str, place: int, size: int) -> int:
-    return int(machine.views[space][1][place : place + size].view(UNSIGNED[size])[0])
+def _number(machine: Machine, ins: Instruction, space: str, place: int, size: int) -> int:
+    """Return the number of `size` bytes at an offset in the memory of a state space."""
+    octets = machine.views[space][1][place : place + size]
+    if len(octets) != size or size not in UNSIGNED:
+        raise machine.fault(ins, "an argument of the function is not inside memory")
+    return int(octets.view(UNSIGNED[size])[0])
 
 
 def _text(machine: Machine, ins: Instruction, address: int, thread: int) -> str:
@@ -85,7 +89,7 @@ def _formatted(machine: Machine, ins: Instruction, form: str, values: int, threa
     def following(size: int) -> int:
         nonlocal place
         place = -(-place // size) * size + size
-        return _number(machine, space, place - size, size)
+        return _number(machine, ins, space, place - size, size)
 
     def conversion(match: re.Match[str]) -> str:
         options, length, kind = match.groups()

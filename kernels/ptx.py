@@ -53,12 +53,7 @@ _BLANK = re.compile(r"(?:\s+|\.(?:version|target|address_size|file)\b[^\n]*)+")
 
 #: Pattern of the head of a function: results, name and parameters.
 _FUNCTION = re.compile(r"\.func\s*(?:\((?P<results>[^)]*)\))?\s*(?P<name>[%$\w]+)\s*(?:\((?P<parameters>[^)]*)\))?")
-
-
-def _names(function: re.Match[str]) -> tuple[str, ...]:
-    """Return the names of the results and parameters of a function."""
-    declared = [*split(function["results"] or ""), *split(function["parameters"] or "")]
-    return tuple(part.split("[")[0].split()[-1] for part in declared)
+_PARAMETER_NAME = re.compile(r"([%$\w]+)\s*(?:\[\d+\])?$")
 
 
 class _Module:
@@ -128,7 +123,9 @@ class _Module:
                 if "section" not in words and "func" not in words and "=" not in text:
                     raise self.refuse(end - 1, f"'{text.strip()[:60]}' is not a known statement of a module")
                 if function := _FUNCTION.search(text):
-                    self.functions[function["name"]] = Function(function["name"], _names(function), end)
+                    declared = [*split(function["results"] or ""), *split(function["parameters"] or "")]
+                    names = tuple(name[1] for part in declared if (name := _PARAMETER_NAME.search(part)))
+                    self.functions[function["name"]] = Function(function["name"], names, end)
                 place = self.closing(end - 1) + 1  # a semicolon follows the initial values of a variable
                 continue
             if "shared" in words:

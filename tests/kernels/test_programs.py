@@ -78,6 +78,9 @@ def test_printed_text_and_assertions() -> None:
   @%p1 call.uni (line), vprintf, (a, b);"""
     expected = [form.replace("ll", "") % (-n, n, "text", (1 << 32) - n, (1 << 64) - 1, "Z") for n in (30, 31)]
     assert run_kernel(text(body, head=head), 1, 32, [result] * 2).printed.splitlines() == expected
+    beyond = body.replace("st.param.b64 [b]", "add.u64 %rd5, %rd5, 1048576; st.param.b64 [b]")
+    with pytest.raises(KernelError, match=r"call.uni: an argument of the function is not inside memory$"):
+        run_kernel(text(beyond, head=head), 1, 32, [result] * 2)
     fail = (
         "mov.b64 %rd6, file; st.param.b64 [b], %rd6; st.param.b32 [line], 12; call __assertfail, (b, b, line, b, size);"
     )
