@@ -168,14 +168,14 @@ class Runtime:
              after: dict[int, NDArray[np.uint8]]) -> None:  # fmt: skip
         """Record a launch with the arrays to which its arguments refer."""
         names = {address: f"array{i}" for i, address in enumerate(before)}
-        structures = [self.structure(value, names) for value in values]
+        structures = [self.structure(value, before, names) for value in values]
         used = {item.get("array", item.get("map")) for each in structures for item in each["pointers"].values()}
         stored = {names[address]: array for address, array in before.items() if names[address] in used}
         launch |= {"entry": kernel.name, "arguments": structures, "stored": {n: a.size for n, a in stored.items()}}
         results = np.concatenate([array for address, array in after.items() if names[address] in used])
         self.record = fields(self.case.name, only_entry(self.ptx, kernel.name), launch, results, arrays=stored)
 
-    def structure(self, content: bytes, names: dict[int, str]) -> dict[str, Any]:
+    def structure(self, content: bytes, memory: dict[int, NDArray[np.uint8]], names: dict[int, str]) -> dict[str, Any]:
         """Describe the bytes of an argument as in a launch file, with the pointers and tensor maps in it."""
         octets, pointers = bytearray(content), dict[str, Any]()
         for offset in range(0, len(octets) - 7, 8):
@@ -186,10 +186,12 @@ class Runtime:
                     "strides": (*tile.strides[::-1], max(tile.bits // 8, 1)), "element": tile.element,
                     "swizzle": tile.swizzle, "fill": tile.fill,
                 }  # fmt: skip
-            elif array := names.get(int.from_bytes(octets[offset : offset + 8], "little")):
-                size, pointers[str(offset)] = 8, {"array": array}
             else:
-                continue
+                size, pointer = 8, int.from_bytes(octets[offset : offset + 8], "little")
+                start = next((at for at, array in memory.items() if at <= pointer < at + max(array.size, 1)), None)
+                if start is None:
+                    continue
+                pointers[str(offset)] = {"array": names[start], "offset": pointer - start}
             octets[offset : offset + size] = bytes(size)
         return {"struct": octets.hex(), "pointers": pointers}
 

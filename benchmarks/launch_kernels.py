@@ -102,9 +102,11 @@ def structure(driver: Driver, argument: dict[str, Any], addresses: dict[str, c_u
     """Return a structure of a launch as an array of bytes, with pointers and tensor maps of the GPU."""
     octets = (ctypes.c_uint8 * (len(argument["struct"]) // 2)).from_buffer(bytearray.fromhex(argument["struct"]))
     for offset, item in argument["pointers"].items():
-        is_map = "map" in item
-        value = driver.tensor_map(addresses[item["map"]], item, 1) if is_map else addresses[item["array"]]
-        ctypes.memmove(byref(octets, int(offset)), byref(value), MAP_BYTES if is_map else 8)
+        if "map" in item:
+            value, size = driver.tensor_map(addresses[item["map"]], item, 1), MAP_BYTES
+        else:
+            value, size = c_uint64(addresses[item["array"]].value + item.get("offset", 0)), 8
+        ctypes.memmove(byref(octets, int(offset)), byref(value), size)
     return octets
 
 
@@ -169,11 +171,10 @@ def main() -> None:
             continue
         launch["gpu"] = driver.name
         records |= fields(name, ptx, launch, result, whole=chosen.results, arrays=before)
-        digests = records[f"{name}|digest"].tobytes(), texts.get(f"{name}|digest")
-        equal = (
-            "" if digests[1] is None else ", equal to the model" if digests[0] == digests[1] else ", not the model's"
-        )
-        print(f"{name}: {result.size} outputs{equal}", flush=True)
+        model = texts.get(f"{name}|digest")
+        is_equal = records[f"{name}|digest"].tobytes() == model
+        verdict = "" if model is None else f", {'equal' if is_equal else 'not equal'} to the result of the model"
+        print(f"{name}: {result.size} outputs{verdict}", flush=True)
     np.savez(chosen.record, **records)
 
 

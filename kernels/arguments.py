@@ -47,8 +47,9 @@ class StructParameter:
 
     #: All bytes of the structure. Those of pointers and tensor maps have no effect.
     content: bytes
-    #: Array for each pointer in the structure, and each tensor map, by its offset in bytes.
-    pointers: Mapping[int, NDArray | TensorMap] = field(default_factory=dict)
+    #: Array for each pointer in the structure, and each tensor map, by its offset in bytes. A pair ``(array, n)`` is a
+    #: pointer to byte `n` of the array.
+    pointers: Mapping[int, NDArray | TensorMap | tuple[NDArray, int]] = field(default_factory=dict)
 
 
 def global_memory(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, bytes, list[tuple[int, NDArray]]]:
@@ -69,10 +70,10 @@ def global_memory(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, by
 
 
 def _arrays(where: str, value: Any) -> Iterator[NDArray]:
-    """Yield the arrays to which an argument refers, after checks of their memory."""
+    """Yield the arrays to which an argument, or a part of a structure, refers, after checks of their memory."""
     if isinstance(value, StructParameter):
         for item in value.pointers.values():
-            yield from _arrays(where, item)
+            yield from _arrays(where, item[0] if isinstance(item, tuple) else item)
     elif isinstance(value, TensorMap):
         if not isinstance(value.array, np.ndarray):
             raise KernelError(f"the tensor map of {where} must hold an array, not {type(value.array).__name__}")
@@ -113,11 +114,11 @@ def _size_of(value: NDArray | TensorMap) -> int:
     return MAP_BYTES if isinstance(value, TensorMap) else _POINTER_BYTES
 
 
-def _reference(value: NDArray | TensorMap, addresses: Mapping[int, int]) -> bytes:
-    """Return the bytes of a pointer to an array, or of a tensor map."""
+def _reference(value: NDArray | TensorMap, addresses: Mapping[int, int], start: int = 0) -> bytes:
+    """Return the bytes of a pointer to byte `start` of an array, or of a tensor map."""
     if isinstance(value, TensorMap):
         return _tensor_map(value, addresses[id(value.array)]).encoded()
-    return addresses[id(value)].to_bytes(_POINTER_BYTES, "little")
+    return (addresses[id(value)] + start).to_bytes(_POINTER_BYTES, "little")
 
 
 def _structure(where: str, size: int, value: StructParameter, addresses: Mapping[int, int]) -> bytes:
@@ -125,9 +126,10 @@ def _structure(where: str, size: int, value: StructParameter, addresses: Mapping
         raise KernelError(f"{where} needs a structure of {size} bytes")
     content = bytearray(value.content)
     for offset, item in value.pointers.items():
-        if not isinstance(item, TensorMap | np.ndarray) or not 0 <= offset <= size - _size_of(item):
+        target, start = item if isinstance(item, tuple) else (item, 0)
+        if not isinstance(target, TensorMap | np.ndarray) or not 0 <= offset <= size - _size_of(target):
             raise KernelError(f"{where} of {size} bytes has no array or tensor map at offset {offset}")
-        content[offset : offset + _size_of(item)] = _reference(item, addresses)
+        content[offset : offset + _size_of(target)] = _reference(target, addresses, start)
     return bytes(content)
 
 

@@ -55,7 +55,7 @@ def read_launch(path: Path) -> LaunchFile:
         ``{"map": "a", "box": [128, 64], "swizzle": "128B", "fill": "zeros"}``, with ``shape`` in elements and
         ``strides`` in bytes if the shape of the tensor is not that of the array. A structure is
         ``{"struct": "00ff...", "pointers": {"16": {"array": "a"}}}``: all its bytes in hexadecimal, and the pointers
-        and tensor maps in it by their offset in bytes.
+        and tensor maps in it by their offset in bytes. With ``"offset": n``, a pointer is to byte `n` of the array.
 
     Raises
     ------
@@ -124,9 +124,15 @@ def _structure(
 ) -> StructParameter:
     try:
         octets = bytes.fromhex(content)
-        items = {int(offset): _argument(place, item, arrays, refuse) for offset, item in pointers.items()}
+        items = {int(offset): _pointer(place, item, arrays, refuse) for offset, item in pointers.items()}
     except (TypeError, ValueError, AttributeError):
         raise refuse(
             f"the structure of argument {place} must consist of hexadecimal bytes, and pointers by offset"
         ) from None
     return StructParameter(octets, items)
+
+
+def _pointer(place: int, value: Any, arrays: dict[str, NDArray], refuse: Callable[[str], FileError]) -> Any:
+    if isinstance(value, dict) and {*value} == {"array", "offset"} and isinstance(value["offset"], int):
+        return _argument(place, {"array": value["array"]}, arrays, refuse), value["offset"]
+    return _argument(place, value, arrays, refuse)

@@ -176,7 +176,7 @@ def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
         pointers = {int(offset): _argument(item, arrays) for offset, item in value["pointers"].items()}
         return StructParameter(bytes.fromhex(value["struct"]), pointers)
     if "array" in value:
-        return arrays[value["array"]]
+        return (arrays[value["array"]], value["offset"]) if value.get("offset") else arrays[value["array"]]
     sides = {key: tuple(value[key]) for key in ("shape", "strides") if key in value}
     array = arrays[value["tile"] if "tile" in value else value["map"]]
     return TensorMap(array, tuple(value["box"]), value["swizzle"], element=value.get("element"), **sides)
