@@ -43,12 +43,12 @@ SIZES = ("--m=256", "--n=256", "--k=512", "--iterations=0")
 
 @dataclass(frozen=True)
 class Case:
-    """A program to compile, and the part of a name by which the kernel to record is known."""
+    """A program to compile, and the kernel to record: the first kernel whose name contains `kernel`."""
 
     name: str
     arch: str
     project: str  #: ``cutlass``, ``marlin``, or empty for any other program
-    source: str  #: path of the source, which is in the clone of CUTLASS, or in ``benchmarks/cuda`` for Sparse-Marlin
+    source: str  #: source path; relative to ``examples`` of CUTLASS, or to ``benchmarks/cuda`` for Sparse-Marlin
     arguments: tuple[str, ...] = SIZES
     kernel: str = "GemmUniversal"
 
@@ -90,7 +90,7 @@ def compiled(case: Case, includes: list[Path], folder: Path) -> tuple[Path, str]
 
 
 def only_entry(ptx: str, name: str) -> str:
-    """Return a PTX module with the entry `name`, and without other entries and the variables that it does not use."""
+    """Return a PTX module with one entry, `name`. Variables that the remaining text does not use are removed."""
     head, *entries = re.split(r"(?m)^(?=(?:\.visible\s+)?(?:\.weak\s+)?\.entry )", ptx)
     entry = "".join(part for part in entries if f".entry {name}(" in part)
     kept = []
@@ -107,15 +107,15 @@ class Runtime:
     def __init__(self, case: Case, ptx: str, library: Path) -> None:
         self.case, self.ptx, self.kernels = case, ptx, parse_ptx(ptx)
         self.cuda = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-        #: Record of the chosen kernel, and an error of a launch.
+        #: Record of the chosen kernel, and the exception that ended a launch.
         self.record: dict[str, NDArray[np.uint8]] = {}
         self.error: Exception | None = None
-        #: Arguments of each tensor map that the program encoded, by its bytes.
+        #: Fields of each tensor map that the program encoded, by the 128 bytes of the map.
         self.maps: dict[bytes, MapRecord] = {}
         launch = ctypes.CFUNCTYPE(None, c_char_p, POINTER(c_uint), c_uint, POINTER(c_void_p))(self.launch)
         encode = ctypes.CFUNCTYPE(None, c_void_p, POINTER(c_int), c_uint64, POINTER(c_uint64), POINTER(c_uint64),
                                   POINTER(c_uint32))(self.encode)  # fmt: skip
-        self.functions = launch, encode  # ctypes does not keep them alive
+        self.functions = launch, encode  # a reference, because ctypes does not keep callbacks alive
         self.cuda.start(int(case.arch[3:].rstrip("a")), c_uint64(FIRST_ADDRESS), launch, encode)
 
     def allocations(self) -> dict[int, NDArray[np.uint8]]:
@@ -127,7 +127,7 @@ class Runtime:
         return memory
 
     def encode(self, target: int, codes: Any, address: int, sides: Any, strides: Any, box: Any) -> None:
-        """Write a tensor map in the form of the model."""
+        """Write a tensor map in the 128-byte format of the model, and store its fields in `maps`."""
         element, rank, interleave, swizzle, fill = codes[:5]
         assert not interleave
         tile = MapRecord(address, tuple(sides[:rank]), tuple(strides[: rank - 1]), tuple(box[:rank]), ELEMENTS[element],
@@ -140,7 +140,7 @@ class Runtime:
         if not self.error:
             try:
                 self.run(name.decode(), sides, shared, arguments)
-            except Exception as error:  # an exception does not pass through the program
+            except Exception as error:  # a Python exception cannot pass through the C++ code of the program
                 self.error = error
 
     def run(self, name: str, sides: Any, shared: int, arguments: Any) -> None:
@@ -197,7 +197,7 @@ class Runtime:
 
 
 def _padded(kernel: Kernel, values: list[bytes]) -> list[bytes]:
-    """Return the arguments with zeros before them, so that each begins at the offset of its parameter."""
+    """Return the bytes of each argument, preceded by zeros up to the offset of its parameter."""
     parts, end = [], 0
     for parameter, value in zip(kernel.parameters, values, strict=True):
         parts.append(bytes(parameter.offset - end) + value)
@@ -224,18 +224,18 @@ def run_program(case: Case, includes: list[Path], record: Path) -> int:
 
 
 def main() -> int:
-    """Run one program, or each known program in a process of its own, and join the records of the kernels."""
+    """Run one program, or each program of `CASES` in its own process. Join the records of the kernels."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("record", type=Path, metavar="RECORD.npz")
     parser.add_argument("--cutlass", type=Path, metavar="FOLDER")
     parser.add_argument("--marlin", type=Path, metavar="FOLDER")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only known programs whose name contains TEXT")
-    parser.add_argument("--source", type=Path, metavar="FILE.cu", help="another program")
-    parser.add_argument("--arch", default="sm_90a", help="architecture of another program (default %(default)s)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only programs of CASES whose name contains TEXT")
+    parser.add_argument("--source", type=Path, metavar="FILE.cu", help="compile and run this program")
+    parser.add_argument("--arch", default="sm_90a", help="architecture for --source (default %(default)s)")
     parser.add_argument("--kernel", default="", metavar="TEXT", help="record the first kernel whose name contains TEXT")
     parser.add_argument("--include", type=Path, action="append", default=[], metavar="FOLDER")
     parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("arguments", nargs="*", help="arguments of another program")
+    parser.add_argument("arguments", nargs="*", help="arguments of the program of --source")
     chosen = parser.parse_args()
     if chosen.source:
         case = Case(chosen.source.stem, chosen.arch, "", str(chosen.source), tuple(chosen.arguments), chosen.kernel)

@@ -38,7 +38,7 @@ def space_of(ins: Instruction) -> str:
 
 
 def _type_of(ins: Instruction) -> tuple[str, int]:
-    """Return the type of the elements that a load or store moves, and their number. Two of b64 replace one of b128."""
+    """Return the element type of a load or store, and the number of elements. One b128 counts as two b64."""
     count = next((_VECTORS[word] for word in ins.words[1:-1] if word in _VECTORS), 1)
     return ("b64", 2 * count) if ins.words[-1] == "b128" else (ins.words[-1], count)
 

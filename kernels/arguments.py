@@ -47,8 +47,8 @@ class StructParameter:
 
     #: All bytes of the structure. Those of pointers and tensor maps have no effect.
     content: bytes
-    #: Array for each pointer in the structure, and each tensor map, by its offset in bytes. A pair ``(array, n)`` is a
-    #: pointer to byte `n` of the array.
+    #: Pointers and tensor maps in the structure, by their offset in bytes. An array is a pointer to its first byte, and
+    #: a pair ``(array, n)`` is a pointer to byte `n` of the array.
     pointers: Mapping[int, NDArray | TensorMap | tuple[NDArray, int]] = field(default_factory=dict)
 
 
@@ -70,7 +70,7 @@ def global_memory(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, by
 
 
 def _arrays(where: str, value: Any) -> Iterator[NDArray]:
-    """Yield the arrays to which an argument, or a part of a structure, refers, after checks of their memory."""
+    """Check and yield the arrays to which an argument, or an item of a structure, refers."""
     if isinstance(value, StructParameter):
         for item in value.pointers.values():
             yield from _arrays(where, item[0] if isinstance(item, tuple) else item)
@@ -128,7 +128,7 @@ def _structure(where: str, size: int, value: StructParameter, addresses: Mapping
     for offset, item in value.pointers.items():
         target, start = item if isinstance(item, tuple) else (item, 0)
         if not isinstance(target, TensorMap | np.ndarray) or not 0 <= offset <= size - _size_of(target):
-            raise KernelError(f"{where} of {size} bytes has no array or tensor map at offset {offset}")
+            raise KernelError(f"{where} of {size} bytes needs an array or tensor map that fits at offset {offset}")
         content[offset : offset + _size_of(target)] = _reference(target, addresses, start)
     return bytes(content)
 

@@ -99,7 +99,7 @@ class Box:
         """
         is_whole = bool((self.inside == UNIT_BYTES).all())
         offsets = self.offsets if is_whole else np.where(self.inside > 0, self.offsets, 0)
-        if self.unit_octets < UNIT_BYTES:  # such units begin at multiples of 4 bytes
+        if self.unit_octets < UNIT_BYTES:  # units with padding begin at multiples of 4 bytes in global memory
             data = memory.views[_WORD].take(offsets[:, None] // _WORD + np.arange(UNIT_BYTES // _WORD)).view(np.uint8)
         else:
             data = memory.views[UNIT_BYTES].take(offsets // UNIT_BYTES).view(np.uint8)

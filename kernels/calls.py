@@ -16,7 +16,7 @@ __all__ = ["call_step"]
 
 #: Maximum number of bytes of a string.
 _MOST_BYTES = 1 << 16
-#: A conversion in a format string: flags, width and precision (group 1), length of the value, and the conversion.
+#: A conversion in a format string. Its groups are flags, width and precision; the length; and the type, such as ``d``.
 _CONVERSION = re.compile(r"%([-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?)(hh|h|ll|l|j|z|t)?([diouxXcsfFeEgGaAp%])")
 
 
@@ -28,7 +28,7 @@ def call_step(machine: Machine, ins: Instruction) -> Step:
     if builder is None:
         raise not_modelled(ins, f"the module does not define the function '{name}'")
     if [getattr(operand, "name", None) in machine.kernel.local for operand in ins.operands[1:]] != [True] * parameters:
-        raise not_modelled(ins, f"{name} has {parameters} parameters in '.param'")
+        raise not_modelled(ins, f"{name} needs {parameters} parameters in '.param'")
     return builder(machine, ins)
 
 
@@ -39,7 +39,7 @@ def _parameter(machine: Machine, ins: Instruction, index: int, thread: int) -> i
 
 
 def _number(machine: Machine, ins: Instruction, space: str, place: int, size: int) -> int:
-    """Return the number of `size` bytes at an offset in the memory of a state space."""
+    """Return the integer of `size` bytes at an offset in the memory of a state space."""
     octets = machine.views[space][1][place : place + size]
     if len(octets) != size or size not in UNSIGNED:
         raise machine.fault(ins, "an argument of the function is not inside memory")
@@ -47,7 +47,7 @@ def _number(machine: Machine, ins: Instruction, space: str, place: int, size: in
 
 
 def _text(machine: Machine, ins: Instruction, address: int, thread: int) -> str:
-    """Return the text at a generic address, which ends before a byte of zero."""
+    """Return the null-terminated text at a generic address."""
     space, place = _place(machine, ins, address, thread)
     return machine.views[space][1][place : place + _MOST_BYTES].tobytes().partition(b"\0")[0].decode(errors="replace")
 

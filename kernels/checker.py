@@ -328,7 +328,7 @@ class Checker:
 
     @contextmanager
     def strong(self, mask: Mask, at: NDArray[np.int64]) -> Iterator[None]:
-        """Order strong accesses in the context after earlier strong accesses to the same words, and before later ones.
+        """Return a context: it orders its accesses after earlier, and before later, strong accesses to the same words.
 
         PTX also requires fences to order other accesses; this method assumes that the kernel has these fences.
         """

@@ -49,7 +49,7 @@ def conversion_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _pack(machine: Machine, ins: Instruction, to: str, source: str, above: str = "") -> Step:
-    """Execute ``cvt.pack``: clamp two integers to 2 to 16 bits. The second is in the lowest bits of the result.
+    """Execute ``cvt.pack``: clamp two integers to a type of 2 to 16 bits. The second is in the result's lowest bits.
 
     With fewer than 16 bits, the lowest bits of a third operand are above the two integers.
     """

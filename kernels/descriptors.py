@@ -1,4 +1,4 @@
-"""Operands of tensor-core instructions, such as descriptors: the bits that constants in the PTX text determine."""
+"""Find the bits of tensor-core operands, such as descriptors, that constants in the PTX text determine."""
 
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.memory import decode_descriptor

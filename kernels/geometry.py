@@ -51,7 +51,7 @@ class Clusters:
     taken: int = 0
 
     def take(self, most: int) -> range:
-        """Return the numbers of the next clusters, at most `most`, and count them as taken."""
+        """Return the numbers of the next clusters, no more than `most`, and count these clusters as taken."""
         first, self.taken = self.taken, min(self.taken + most, self.count)
         return range(first, self.taken)
 

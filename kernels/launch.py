@@ -234,7 +234,7 @@ def _batch(kernel: Kernel, launch: Launch, clusters: int) -> int:
     octets = launch.shared + kernel.static_shared + launch.lanes * kernel.local_bytes
     ctas = min(_BATCH_THREADS // launch.lanes, _BATCH_BYTES // max(octets, 1))
     if any(operand == Special("%envreg1") for ins in kernel.instructions for operand in ins.operands):
-        return clusters  # the CTAs of the grid wait for one another
+        return clusters  # a barrier of the grid needs all CTAs in one batch
     if any(ins.words[0] == "clusterlaunchcontrol" for ins in kernel.instructions):
         clusters = -(-clusters // 2)
     return max(1, min(ctas // launch.cluster_size, clusters))

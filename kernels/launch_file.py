@@ -127,7 +127,7 @@ def _structure(
         items = {int(offset): _pointer(place, item, arrays, refuse) for offset, item in pointers.items()}
     except (TypeError, ValueError, AttributeError):
         raise refuse(
-            f"the structure of argument {place} must consist of hexadecimal bytes, and pointers by offset"
+            f"argument {place} needs a 'struct' of hexadecimal bytes, and 'pointers' with integer offsets as keys"
         ) from None
     return StructParameter(octets, items)
 

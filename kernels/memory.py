@@ -20,8 +20,8 @@ __all__ = ["GLOBAL_BASE", "LOCAL_WINDOW", "PARAMETER_WINDOW", "SHARED_WINDOW", "
 SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, GLOBAL_BASE = 1 << 40, 1 << 41, 1 << 42, 1 << 44
 #: Unsigned numpy type for each width in bytes.
 UNSIGNED: dict[int, np.dtype] = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
-#: Bytes of the workspace with the barrier of a grid (cooperative groups), whose address is in ``%envreg1`` (upper half)
-#: and ``%envreg2``.
+#: Number of bytes of the grid's workspace, which contains the barrier of cooperative groups. ``%envreg1`` (upper half)
+#: and ``%envreg2`` (lower half) contain the address of the workspace.
 _WORKSPACE_BYTES = 32
 #: Alignment of an allocation in bytes, and minimum number of unallocated bytes after the allocation.
 _ALIGNMENT = 512
@@ -67,7 +67,8 @@ class GlobalMemory:
         for start, part in zip(self._starts, parts, strict=True):
             self.octets[start : start + part.size] = part
         self.views = views(self.octets)
-        #: Address of each array and each variable, of the workspace of the grid, and of the variables by name.
+        #: Addresses of all arrays and variables, address of the grid's workspace, and addresses of the variables by
+        #: name.
         *self.addresses, self.workspace = (GLOBAL_BASE + start for start in self._starts)
         self.variables = dict(zip(variables, self.addresses[len(parts) - 1 - len(named) :], strict=True))
 

@@ -41,7 +41,7 @@ class Function:
 
 
 class Module(Protocol):
-    """What the parser of a body needs of the module."""
+    """Attributes and methods of a module that the parser of a body uses."""
 
     text: str
     #: Declarations of shared variables, each with its position in the text.
@@ -60,7 +60,7 @@ class Body:
 
     def __init__(self, module: Module, kernel: Kernel, place: int) -> None:
         self.module, self.kernel, self.place = module, kernel, place
-        #: Functions whose bodies contain `place`, each with the label after its call.
+        #: Calls that contain `place`, from the outermost: the called function, and the label after the call.
         self.calls: list[tuple[Function, str]] = []
         #: Alignment of each variable in dynamic shared memory, which begins after the static variables.
         self.dynamic: dict[str, int] = {}
@@ -74,7 +74,7 @@ class Body:
                     self.declare("shared", text)
             except KernelError as error:
                 raise module.refuse(start, str(error)) from None
-        #: Operand for each name, by scope: a register, a local variable, or two registers of 64 bits for one of 128.
+        #: Operand for each name, by scope: a register, the registers of a vector or of one b128, or a local variable.
         self.names: list[dict[str, Named]] = [{}]
         self.labels: list[dict[str, str]] = [{}]
         self.branches: list[tuple[int, list[dict[str, str]]]] = []
@@ -145,7 +145,7 @@ class Body:
                 try:
                     self.statement(line)
                 except KernelError as error:
-                    text = str(error)  # an error in a called function already has its line
+                    text = str(error)  # the message of a called function already begins with its line number
                     raise KernelError(text if text.startswith("line ") else f"line {line}: {text}") from None
 
     def unique(self, name: str) -> str:
@@ -234,7 +234,7 @@ class Body:
     def add(self, ins: Instruction) -> None:
         """Append an instruction to the kernel."""
         if len(self.kernel.instructions) == _MOST_INSTRUCTIONS:
-            raise KernelError(f"the kernel has more than {_MOST_INSTRUCTIONS} instructions with its called functions")
+            raise KernelError(f"the kernel and its functions have more than {_MOST_INSTRUCTIONS} instructions")
         self.kernel.instructions.append(ins)
 
     def _is_local(self, operand: Operand) -> bool:
@@ -242,12 +242,12 @@ class Body:
         return isinstance(base, Symbol) and base.name in self.kernel.local
 
     def inline(self, function: Function, arguments: list[str], guard: Operand | None, line: int) -> None:
-        """Read the body of a function in place of its call. `arguments` are the names of results and parameters."""
+        """Read a function's body in place of its call. `arguments` are the caller's names of results and parameters."""
         name, given = function.name, [self.find(each) for each in arguments]
         if function in [each for each, _ in self.calls]:
             raise KernelError(f"the function {name} calls itself, which is not modelled")
         if len(given) != len(function.parameters) or not all(isinstance(each, Symbol) for each in given):
-            raise KernelError(f"a call of {name} has {len(function.parameters)} results and parameters in '.param'")
+            raise KernelError(f"a call of {name} needs {len(function.parameters)} results and parameters in '.param'")
         outer = self.place, self.names, self.labels, self.open
         self.blocks += 1
         end = f"{name}@{self.blocks}"

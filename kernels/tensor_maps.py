@@ -35,10 +35,9 @@ FIELDS: dict[str, tuple[int, int, int]] = {
 _ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32.ftz", 9: "f64",
              10: "bf16", 11: "tf32", 12: "tf32.ftz", 13: "b4x16", 14: "b4x16_p64", 15: "b6x16_p32"}  # fmt: skip
 _CODES = {name: code for code, name in _ELEMENTS.items()}
-#: Number of bits of the elements that share bytes.
+#: Number of bits of an element, for each type with elements of less than a byte.
 _BITS = {"b4x16": 4, "b4x16_p64": 4, "b6x16_p32": 6}
-#: Elements in a row of a box, and unit of the first coordinate, if 16 elements with padding take 16 bytes of shared
-#: memory.
+#: For element types with padding: number of elements in a row of a box. The first coordinate is a multiple of it.
 _PADDED_ROW = 128
 #: Swizzle modes, and fill values. The index of each in its tuple is its code in CUDA.
 SWIZZLES = ("none", "32B", "64B", "128B", "128B with 32B atoms")
@@ -92,8 +91,10 @@ class MapRecord:
                 f"a box must have sides of 1 to 256 elements, and rows of a multiple of 16 bytes, not {self.box[::-1]}"
             )
         if self.unit_octets < UNIT_BYTES and (self.box[0] != _PADDED_ROW or self.shape[0] % _PADDED_ROW):
-            raise KernelError(f"with elements of {self.element}, rows have {_PADDED_ROW} elements in a box, and a "
-                              f"multiple of them in the tensor, not {self.box[0]} and {self.shape[0]}")  # fmt: skip
+            raise KernelError(
+                f"a tensor map of {self.element} needs box rows of {_PADDED_ROW} elements, and tensor rows of a "
+                f"multiple of {_PADDED_ROW} elements, not {self.box[0]} and {self.shape[0]}"
+            )
         row = self.row_units * UNIT_BYTES
         if self.swizzle != "none" and row > (most := PATTERNS[self.swizzle].row_bytes):
             raise KernelError(f"the rows of a box have {row} bytes; the swizzle {self.swizzle} allows at most {most}")

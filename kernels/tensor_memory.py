@@ -27,7 +27,7 @@ from .tensor_order import Accesses
 
 __all__ = ["tcgen05_step"]
 
-#: Bits of the addresses of metadata and scales. CUTLASS passes addresses of scales with the scale id in the bits above.
+#: Masks of the address bits in operands for metadata and scales. CUTLASS passes the scale id in bits 30 and 31.
 _PLACES = {"e": (1 << 32) - 1, "scale_a": (1 << 30) - 1, "scale_b": (1 << 30) - 1}
 
 

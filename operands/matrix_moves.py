@@ -26,7 +26,7 @@ def ldmatrix(move: MatrixMove, smem: NDArray[np.uint8], addresses: NDArray[np.in
 
 
 def unpacked(move: MatrixMove, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return rows of shared memory, shape (..., 16), as containers of one element: (..., elements, container bytes)."""
+    """Unpack rows of shared memory, shape (..., 16), to one container per element: (..., elements, container bytes)."""
     bits = np.unpackbits(rows, axis=-1, bitorder="little")[..., : move.row_elements * move.element_bits]
     bits = bits.reshape(*bits.shape[:-1], move.row_elements, move.element_bits)
     padding = [(0, 0)] * (bits.ndim - 1) + [(0, move.container_bits - move.element_bits)]

@@ -91,7 +91,7 @@ def test_bad_launches(cli: CommandLine) -> None:
         ({"arrays": {"a": {"file": "a.npz", "tensor": 3}}}, "'file' and 'tensor' of array 'a' must be strings"),
         ({"arguments": [{"array": []}]}, "argument 0 names the array .*, which is not a key of 'arrays'"),
         ({"arguments": ["x"]}, "argument 0 must be a number, an array, a tensor map or a structure, not 'x'"),
-        ({"arguments": [{"struct": "0g"}]}, "the structure of argument 0 must consist of hexadecimal bytes, and point"),
+        ({"arguments": [{"struct": "0g"}]}, "argument 0 needs a 'struct' of hexadecimal bytes, and 'pointers'"),
         ({"arguments": []}, "takes \\d+ arguments, not 0"),
         ({"shared": "many"}, "'shared' must be a number of bytes"),
         ({"other": 1}, "must be a JSON object with the keys grid, block, arrays and arguments"),

@@ -49,12 +49,12 @@ def test_called_functions() -> None:
     expected = [pair(pair(x)[1] if x <= 9 else 0) for x in range(WORDS)]
     assert after.tolist() == [1000 * low + high for low, high in expected]
     for call, message in (
-        ("call (two), outer, (x, x);", "line .*: a call of outer has 2 results and parameters in '.param'"),
+        ("call (two), outer, (x, x);", "line .*: a call of outer needs 2 results and parameters in '.param'"),
         (
             "call.uni missing;",
             "^line .*: 'call.uni' is not modelled: the module does not define the function 'missing'",
         ),
-        ("call.uni vprintf, (x);", "vprintf has 2 parameters in '.param'"),
+        ("call.uni vprintf, (x);", "vprintf needs 2 parameters in '.param'"),
     ):
         with pytest.raises(KernelError, match=message):
             run_kernel(text(CALL.replace("call.uni (two), outer, (x);", call), head=FUNCTIONS), 1, 32, [result, result])
@@ -141,9 +141,9 @@ def test_wide_registers_and_structures() -> None:
     assert run.after(words).tolist() == [2 + 3, 3, 2, 3, 4, 5, 6, 7, 6, 7, 4, 5, 12, 13, 14, 0x55]
     for content, pointers, message in (
         (bytes(16), {8: words}, r"argument 0 \(p0\) needs a structure of 24 bytes$"),
-        (bytes(24), {20: words}, r"argument 0 \(p0\) of 24 bytes has no array or tensor map at offset 20$"),
-        (bytes(24), {8: (5, 4)}, r"argument 0 \(p0\) of 24 bytes has no array or tensor map at offset 8$"),
-        (bytes(24), {8: 5}, r"argument 0 \(p0\) of 24 bytes has no array or tensor map at offset 8$"),
+        (bytes(24), {20: words}, r"argument 0 \(p0\) of 24 bytes needs an array or tensor map that fits at offset 20$"),
+        (bytes(24), {8: (5, 4)}, r"argument 0 \(p0\) of 24 bytes needs an array or tensor map that fits at offset 8$"),
+        (bytes(24), {8: 5}, r"argument 0 \(p0\) of 24 bytes needs an array or tensor map that fits at offset 8$"),
     ):
         with pytest.raises(KernelError, match=message):
             run_kernel(program, 1, 1, [StructParameter(content, pointers)])  # type: ignore[arg-type]
