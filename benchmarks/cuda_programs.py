@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from kernel_records import fields
 from numpy.typing import NDArray
+from sptc.errors import KernelError
 from sptc.kernels import launch as kernel_launch
 from sptc.kernels.memory import GLOBAL_BASE, GlobalMemory
 from sptc.kernels.program import Kernel
@@ -129,7 +130,9 @@ class Runtime:
     def encode(self, target: int, codes: Any, address: int, sides: Any, strides: Any, box: Any) -> None:
         """Write a tensor map in the 128-byte format of the model, and store its fields in `maps`."""
         element, rank, interleave, swizzle, fill = codes[:5]
-        assert not interleave
+        if interleave or swizzle >= len(SWIZZLES):
+            self.error = self.error or KernelError(f"a tensor map with {interleave=} and {swizzle=} is not modelled")
+            return
         tile = MapRecord(address, tuple(sides[:rank]), tuple(strides[: rank - 1]), tuple(box[:rank]), ELEMENTS[element],
                          SWIZZLES[swizzle], FILLS[bool(fill)])  # fmt: skip
         self.maps[tile.encoded()] = tile

@@ -67,7 +67,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
     def load(mask: Mask) -> None:
         where, at = places(mask)
         if machine.checker and where == "shared":
-            with machine.checker.strong(mask, at) if is_strong else nullcontext():
+            with machine.checker.strong(mask, at, octets) if is_strong else nullcontext():
                 machine.checker.reads(ins, mask, at, octets)
         memory, index = machine.views[where][unit], at >> shift
         for first in range(0, len(items), columns):
@@ -89,7 +89,7 @@ def _store(machine: Machine, ins: Instruction) -> Step:
         if where == "param":
             raise machine.fault(ins, "the instruction stores to parameter space")
         if machine.checker and where == "shared":
-            with machine.checker.strong(mask, at) if is_strong else nullcontext():
+            with machine.checker.strong(mask, at, octets) if is_strong else nullcontext():
                 machine.checker.wrote(ins, mask, at, octets)
         memory, chosen = machine.views[where][unit], slice(None) if mask is None else mask
         index = machine.every(at)[chosen] >> shift
@@ -120,7 +120,10 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
     }
     type_ = memory_type(type_)
     address, *sources = ins.operands[returns:]
-    vectors = [items_of(source) for source in sources if not isinstance(source, Address)][: 2 if name == "cas" else 1]
+    count = 2 if name == "cas" else 1
+    vectors = [items_of(source) for source in sources if not isinstance(source, Address)][:count]
+    if [*map(len, vectors)] != [next((_VECTORS[word] for word in words if word in _VECTORS), 1)] * count:
+        raise not_modelled(ins, "the number of operands or of their elements is wrong")
     places = machine.places(address, space_of(ins), ins, size_of(type_) * len(vectors[0]))
     reads = [[machine.reader(item, type_) for item in items] for items in vectors]
     width = len(reads[0])
@@ -133,7 +136,7 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
         if where not in functions:
             raise machine.fault(ins, f"{where} memory has no atomic operations", int(threads[0]))
         if machine.checker and where == "shared":
-            with machine.checker.strong(mask, at):
+            with machine.checker.strong(mask, at, size * width):
                 machine.checker.wrote(ins, mask, at, size * width)
         elements = machine.every(at)[threads] // size
         memory = machine.views[where][size].view(dtype)

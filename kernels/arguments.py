@@ -59,6 +59,9 @@ def global_memory(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, by
     if len(args) != len(kernel.parameters):
         raise KernelError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(args)}")
     names = [f"argument {position} ({parameter.name})" for position, parameter in enumerate(kernel.parameters)]
+    for where, parameter, value in zip(names, kernel.parameters, args, strict=True):
+        if isinstance(value, StructParameter):
+            _check_structure(where, parameter.size, value)
     distinct = {id(array): array for where, value in zip(names, args, strict=True) for array in _arrays(where, value)}
     memory = GlobalMemory(distinct.values(), kernel.variables)
     addresses = dict(zip(distinct, memory.addresses, strict=False))
@@ -89,7 +92,7 @@ def _arrays(where: str, value: Any) -> Iterator[NDArray]:
 def _value(where: str, parameter: Parameter, value: Any, addresses: Mapping[int, int]) -> int | float | bytes:
     """Return an argument as a number or as bytes. `addresses` has the address of each array, by its ``id``."""
     if isinstance(value, StructParameter):
-        return _structure(where, parameter.size, value, addresses)
+        return _structure(value, addresses)
     if isinstance(value, TensorMap | np.ndarray):
         if parameter.size != _size_of(value):
             what = "tensor map" if isinstance(value, TensorMap) else "pointer to an array"
@@ -121,20 +124,39 @@ def _reference(value: NDArray | TensorMap, addresses: Mapping[int, int], start: 
     return (addresses[id(value)] + start).to_bytes(_POINTER_BYTES, "little")
 
 
-def _structure(where: str, size: int, value: StructParameter, addresses: Mapping[int, int]) -> bytes:
+def _check_structure(where: str, size: int, value: StructParameter) -> None:
+    """Raise an error unless a structure has `size` bytes, and all its pointers and tensor maps are inside it."""
     if not isinstance(value.content, bytes) or len(value.content) != size:
         raise KernelError(f"{where} needs a structure of {size} bytes")
+    if not isinstance(value.pointers, Mapping):
+        raise KernelError(f"the pointers of {where} must be a dictionary, not {type(value.pointers).__name__}")
+    for offset, item in value.pointers.items():
+        target, *start = item if isinstance(item, tuple) and item else (item,)
+        fits = isinstance(offset, int | np.integer) and isinstance(target, TensorMap | np.ndarray)
+        if not fits or not 0 <= offset <= size - _size_of(target):
+            raise KernelError(f"{where} of {size} bytes needs an array or tensor map that fits at offset {offset!r}")
+        if start and not (
+            isinstance(target, np.ndarray)
+            and len(start) == 1
+            and isinstance(start[0], int | np.integer)
+            and 0 <= start[0] <= target.nbytes
+        ):
+            raise KernelError(f"the pointer at offset {offset} of {where} needs an array, and a byte of this array")
+
+
+def _structure(value: StructParameter, addresses: Mapping[int, int]) -> bytes:
+    """Return the bytes of a structure with its pointers and tensor maps."""
     content = bytearray(value.content)
     for offset, item in value.pointers.items():
         target, start = item if isinstance(item, tuple) else (item, 0)
-        if not isinstance(target, TensorMap | np.ndarray) or not 0 <= offset <= size - _size_of(target):
-            raise KernelError(f"{where} of {size} bytes needs an array or tensor map that fits at offset {offset}")
-        content[offset : offset + _size_of(target)] = _reference(target, addresses, start)
+        content[offset : offset + _size_of(target)] = _reference(target, addresses, int(start))
     return bytes(content)
 
 
 def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
     array, element = tile.array, tile.element or _element(tile.array.dtype)
+    if not isinstance(element, str):
+        raise KernelError(f"the element type of a tensor map must be a name, not {element!r}")
     bits = element_bits(element)
     size = max(bits // 8, 1)
     shape: Any = tile.shape

@@ -5,7 +5,6 @@ Instructions" and "Floating Point Instructions".
 """
 
 import operator
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,12 +15,14 @@ from .float_arithmetic import approximate_step, float_step
 from .machine import Builder, Machine, Mask, Step, not_modelled
 from .memory import GLOBAL_BASE, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, UNSIGNED
 from .operation import Function, operation, source_count
-from .program import Instruction, Vector, size_of
+from .program import Instruction, Vector, items_of, size_of
 from .values import numpy_type
 
 __all__ = ["ARITHMETIC"]
 
-_INTEGERS = {*(f"{kind}{bits}" for kind in "bus" for bits in (8, 16, 32, 64)), "u16x2", "s16x2", "pred"}
+_INTEGERS = {*(f"{kind}{bits}" for kind in "bus" for bits in (8, 16, 32, 64)), "u16x2", "s16x2"}
+#: Instructions that have the type ``pred``.
+_LOGIC = ("and", "or", "xor", "not")
 _FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64")
 
 _INTEGER: dict[str, Function] = {
@@ -53,7 +54,7 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
     type_ = qualifiers[-1]
     if type_ in _FLOATS:
         return float_step(machine, ins)
-    if type_ not in _INTEGERS:
+    if type_ not in _INTEGERS and (type_, name in _LOGIC) != ("pred", True):
         raise not_modelled(ins)
     if unknown := [word for word in qualifiers[:-1] if word not in _KNOWN and name not in _FURTHER.get(word, ())]:
         raise not_modelled(ins, f"the qualifier '.{unknown[0]}' is not supported")
@@ -193,10 +194,15 @@ def _dot_product(machine: Machine, ins: Instruction) -> Step:
 def _move(machine: Machine, ins: Instruction) -> Step:
     type_ = ins.words[-1]
     destination, source = ins.operands
-    if isinstance(destination, Vector) and isinstance(source, Vector):  # of .b128
-        halves = [operation(machine, replace(ins, operands=pair), lambda a: a, ["b64"], "b64")
-                  for pair in zip(destination.items, source.items, strict=True)]  # fmt: skip
-        return lambda mask: [half(mask) for half in halves]
+    if type_ == "b128":
+        if [*map(len, map(items_of, (destination, source)))] != [2, 2]:
+            raise not_modelled(ins)
+        halves = [machine.reader(item, "b64") for item in items_of(source)]
+        both = [machine.writer(item, "b64") for item in items_of(destination)]
+        return lambda mask: [write(mask, value) for write, value in zip(both, [half() for half in halves], strict=True)]
+    packs = [len(operand.items) for operand in (destination, source) if isinstance(operand, Vector)]
+    if len(packs) > 1 or any(not parts or size_of(type_) % parts for parts in packs):
+        raise not_modelled(ins)
     if isinstance(destination, Vector):
         part = size_of(type_) // len(destination.items)
         read = machine.reader(source, f"b{8 * size_of(type_)}")

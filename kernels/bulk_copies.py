@@ -246,6 +246,7 @@ def _barriers(machine: Machine, ins: Instruction, thread: int, place: int, multi
     size = machine.shared_bytes
     places = machine.in_ctas(thread, place, multicast)
     if multicast and "cta_group::2" in ins.words:
+        machine.require_pairs(ins, thread)
         places = [each + ((place // size) % 2 - (each // size) % 2) * size for each in places]
     return [each // 8 for each in places]
 

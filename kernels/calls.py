@@ -16,18 +16,21 @@ __all__ = ["call_step"]
 
 #: Maximum number of bytes of a string.
 _MOST_BYTES = 1 << 16
-#: A conversion in a format string. Its groups are flags, width and precision; the length; and the type, such as ``d``.
-_CONVERSION = re.compile(r"%([-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?)(hh|h|ll|l|j|z|t)?([diouxXcsfFeEgGaAp%])")
+#: A conversion in a format string. Its groups are flags, width, precision, length and type, such as ``d``.
+_CONVERSION = re.compile(r"%([-+ #0]*)(\d*|\*)(?:\.(\d*|\*))?(hh|h|ll|l|j|z|t)?([diouxXcsfFeEgGaAp%])")
+#: Number of decimal digits from which a width or precision is ignored.
+_MOST_DIGITS = 5
 
 
 def call_step(machine: Machine, ins: Instruction) -> Step:
-    """Return a function that executes a call. Its operands are the name of the function, and the parameters."""
+    """Return a function that executes a call. Its operands are the function's name, the parameters, and the result."""
     functions: dict[str, tuple[Builder, int]] = {"vprintf": (_print, 2), "__assertfail": (_fail, 5)}
     name = getattr(ins.operands[0], "name", "")
     builder, parameters = functions.get(name, (None, 0))
     if builder is None:
         raise not_modelled(ins, f"the module does not define the function '{name}'")
-    if [getattr(operand, "name", None) in machine.kernel.local for operand in ins.operands[1:]] != [True] * parameters:
+    variables = [getattr(operand, "name", "") in machine.kernel.local for operand in ins.operands[1:]]
+    if not all(variables) or len(variables) not in (parameters, parameters + 1):
         raise not_modelled(ins, f"{name} needs {parameters} parameters in '.param'")
     return builder(machine, ins)
 
@@ -71,47 +74,71 @@ def _fail(machine: Machine, ins: Instruction) -> Step:
 
 
 def _print(machine: Machine, ins: Instruction) -> Step:
-    """Print the text of each thread, in the order of threads."""
+    """Print the text of each thread, in the order of threads. The result is the number of printed arguments."""
+    result = machine.kernel.local[getattr(ins.operands[3], "name", "")][0] if len(ins.operands) > 3 else None
 
     def step(mask: Mask) -> None:
         for thread in machine.active(mask).tolist():
             address, values = (_parameter(machine, ins, index, thread) for index in (0, 1))
-            form = _text(machine, ins, address, thread)
-            machine.printed.append(_formatted(machine, ins, form, values, thread))
+            text, count = _formatted(machine, ins, _text(machine, ins, address, thread), values, thread)
+            machine.printed.append(text)
+            if result is not None:
+                machine.views["local"][4][(thread * machine.kernel.local_bytes + result) // 4] = count
 
     return step
 
 
-def _formatted(machine: Machine, ins: Instruction, form: str, values: int, thread: int) -> str:
-    """Return the text of a format string. Its values lie at the address `values`, each aligned to its size."""
+def _formatted(machine: Machine, ins: Instruction, form: str, values: int, thread: int) -> tuple[str, int]:
+    """Return the text of a format string, and the number of values.
+
+    The values lie at the address `values`, each aligned to its size.
+    """
     space, place = _place(machine, ins, values, thread) if values else ("local", 0)
+    count = 0
 
     def following(size: int) -> int:
-        nonlocal place
-        place = -(-place // size) * size + size
+        nonlocal place, count
+        place, count = -(-place // size) * size + size, count + 1
         return _number(machine, ins, space, place - size, size)
 
     def conversion(match: re.Match[str]) -> str:
-        options, length, kind = match.groups()
+        flags, width, precision, length, kind = match.groups()
         if kind == "%":
             return "%"
-        while "*" in options:
-            options = options.replace("*", str(_signed(following(4), 4)), 1)
+        width, precision = (str(_signed(following(4), 4)) if part == "*" else part for part in (width, precision))
+        if width.startswith("-"):
+            flags, width = f"{flags}-", width[1:]
         size = 8 if kind in "sfFeEgGaAp" or length in ("l", "ll", "j", "z", "t") else 4
         bits = following(size)
-        if kind == "s":
-            return f"%{options}s" % _text(machine, ins, bits, thread)
-        if kind in "aA":
-            return float(np.uint64(bits).view(np.float64)).hex()
-        if kind in "fFeEgG":
-            return f"%{options}{kind}" % np.uint64(bits).view(np.float64)
-        if kind == "p":
-            return f"%{options}s" % hex(bits)
-        if kind == "c":
-            return f"%{options}s" % chr(bits & 0xFF)
-        return f"%{options}{'d' if kind == 'u' else kind}" % (_signed(bits, size) if kind in "di" else bits)
+        size = {"hh": 1, "h": 2}.get(length, size)
+        options = flags + (width if len(width) < _MOST_DIGITS else "")
+        if precision is not None and not precision.startswith("-") and len(precision) < _MOST_DIGITS:
+            options += f".{precision or 0}"
+        return _converted(machine, ins, kind, options, bits, size, thread)
 
-    return _CONVERSION.sub(conversion, form)
+    return _CONVERSION.sub(conversion, form), count
+
+
+def _converted(machine: Machine, ins: Instruction, kind: str, options: str, bits: int, size: int, thread: int) -> str:
+    """Return the text of one value of `size` bytes, as the C function ``printf`` does."""
+    if kind in "fFeEgGaA":
+        value = float(np.uint64(bits).view(np.float64))
+        if kind in "aA":
+            text = float.hex(value)
+            return f"%{options}s" % (text.upper() if kind == "A" else text)
+        return f"%{options if np.isfinite(value) else options.replace('0', ' ', options.startswith('0'))}{kind}" % value
+    bits &= (1 << 8 * size) - 1
+    if kind in "di":
+        return f"%{options}d" % _signed(bits, size)
+    if kind in "uoxX":
+        options = options.replace("+", "").replace(" ", "")
+        if "#" in options and (kind == "o" or not bits):
+            options = options.replace("#", "")
+            return f"%{options}s" % f"0{bits:o}" if kind == "o" and bits else f"%{options}d" % bits
+        return f"%{options}{'d' if kind == 'u' else kind}" % bits
+    if kind == "s":
+        return f"%{options}s" % _text(machine, ins, bits, thread)
+    return f"%{options}s" % (hex(bits) if kind == "p" else chr(bits & 0xFF))
 
 
 def _signed(bits: int, size: int) -> int:

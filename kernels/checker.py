@@ -73,6 +73,10 @@ class Checker:
         self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}
         #: For each barrier: the vector clocks `seen` and `fenced` that threads stored in the barrier when they arrived.
         self.left: dict[Any, NDArray[np.int32]] = defaultdict(lambda: np.zeros((2, self.warps + 2), np.int32))
+        #: Two vector clocks of each word of shared memory with strong accesses, shape (2, words, components), and the
+        #: index of each word of shared memory in this array.
+        self.word_clocks = np.zeros((2, 0, self.warps + 2), np.int32)
+        self.slot_of_word = np.zeros(0, np.int64)
         self.bulk_time = 0
         #: Record of the copies to shared memory. It is None if the kernel has no ``wgmma`` descriptors to compare the
         #: copies with.
@@ -327,16 +331,35 @@ class Checker:
         return self._with_clocks(group, warp, clocks)
 
     @contextmanager
-    def strong(self, mask: Mask, at: NDArray[np.int64]) -> Iterator[None]:
+    def strong(self, mask: Mask, at: NDArray[np.int64], octets: int) -> Iterator[None]:
         """Return a context: it orders its accesses after earlier, and before later, strong accesses to the same words.
 
         PTX also requires fences to order other accesses; this method assumes that the kernel has these fences.
         """
         threads = self.machine.active(mask)
-        words = [("word", word) for word in (self.machine.every(at)[threads] // _WORD).tolist()]
-        self.wait(words, threads)
+        words = self.machine.every(at)[threads][:, None] // _WORD + np.arange(max(octets // _WORD, 1))
+        warps = np.unique(threads // WARP)
+        keys = np.unique(words * (self.machine.count // WARP) + (threads // WARP)[:, None])
+        word, number = np.divmod(keys, self.machine.count // WARP)
+        group, warp = np.divmod(number, self.warps)
+        slots = self._slots(word)
+        of_warps: Any = (slice(None), group, warp)
+        of_words: Any = (slice(None), slots)
+        np.maximum.at(self.clocks, of_warps, self.word_clocks[of_words])
         yield
-        self.arrive(words, threads)
+        np.maximum.at(self.word_clocks, of_words, self.clocks[of_warps])
+        group, warp = np.divmod(warps, self.warps)
+        self.seen[group, warp, warp] += 1
+
+    def _slots(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the index, in `word_clocks`, of the vector clocks of each word, and add new words."""
+        if not self.slot_of_word.size:
+            self.slot_of_word = np.full(self.machine.shared.size // _WORD, _NOBODY, np.int64)
+        new = np.unique(words[self.slot_of_word[words] == _NOBODY])
+        count = self.word_clocks.shape[1]
+        self.slot_of_word[new] = np.arange(count, count + len(new))
+        self.word_clocks = np.pad(self.word_clocks, ((0, 0), (0, len(new)), (0, 0))) if len(new) else self.word_clocks
+        return self.slot_of_word[words]
 
     @contextmanager
     def _with_clocks(

@@ -14,7 +14,7 @@ from ..isa.memory import UNIT_BYTES
 from .bulk_copies import write_later
 from .geometry import cta_numbers
 from .machine import Machine, Mask, Step, not_modelled
-from .program import Immediate, Instruction, Vector
+from .program import Immediate, Instruction, Vector, items_of
 
 __all__ = ["cluster_launch_step"]
 
@@ -45,12 +45,16 @@ def _response(machine: Machine) -> NDArray[np.uint32]:
 
 def _request(machine: Machine, ins: Instruction) -> Step:
     """Execute ``try_cancel``: write the response to shared memory, and count 16 bytes at an ``mbarrier``."""
-    response, barrier = (machine.places(operand, "shared", ins, octets)
+    space = "shared" if "shared::cta" in ins.words else "generic"
+    response, barrier = (machine.places(operand, space, ins, octets)
                          for operand, octets in zip(ins.operands, (UNIT_BYTES, 8), strict=True))  # fmt: skip
     multicast = machine.reader(Immediate(0xFFFF), "u16") if _TO_ALL_CTAS in ins.words else None
 
     def step(mask: Mask) -> None:
-        at, objects = (machine.every(places(mask)[1]) for places in (response, barrier))
+        (where, at), (also, objects) = response(mask), barrier(mask)
+        if (where, also) != ("shared", "shared"):
+            raise machine.fault(ins, "the response and the mbarrier must be in shared memory")
+        at, objects = machine.every(at), machine.every(objects)
         for thread in machine.active(mask).tolist():
             targets = [np.array([each]) // UNIT_BYTES for each in machine.in_ctas(thread, int(at[thread]), multicast)]
             slots = [each // 8 for each in machine.in_ctas(thread, int(objects[thread]), multicast)]
@@ -72,8 +76,8 @@ def _query(machine: Machine, ins: Instruction, words: list[str]) -> Step:
     if words == ["is_canceled", "pred"]:
         write = machine.writer(destination, "pred")
         return lambda mask: write(mask, fields()[3] == 1)
-    if words == ["get_first_ctaid", "v4", "b32"] and isinstance(destination, Vector):
-        chosen = dict(enumerate(destination.items))
+    if words == ["get_first_ctaid", "v4", "b32"] and len(items_of(destination)) == 4:
+        chosen = dict(enumerate(items_of(destination)))
     elif words[1:] == ["b32"] and words[0] in (names := [f"get_first_ctaid::{axis}" for axis in _AXES]):
         chosen = {names.index(words[0]): destination}
     else:

@@ -19,6 +19,8 @@ __all__ = ["conversion_step"]
 
 #: Packed types that ``cvt`` supports, with the number of bits per element, including unused bits above the element.
 _PACKED = {"f16x2": 16, "bf16x2": 16, "e4m3x2": 8, "e5m2x2": 8, "e2m3x2": 8, "e3m2x2": 8, "e2m1x2": 4, "ue8m0x2": 8}
+#: Types of ``cvt.pack``.
+_PACKED_INTEGERS = {f"{kind}{bits}" for kind in "su" for bits in (2, 4, 8, 16)}
 _TO_INTEGER: dict[str, Callable[[NDArray], NDArray]] = {
     "rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil,
 }  # fmt: skip
@@ -53,8 +55,8 @@ def _pack(machine: Machine, ins: Instruction, to: str, source: str, above: str =
 
     With fewer than 16 bits, the lowest bits of a third operand are above the two integers.
     """
-    bits = int(to[1:])
-    if source != "s32" or above != ("b32" if bits < 16 else "") or len(ins.operands) != (4 if above else 3):
+    bits = int(to[1:]) if to in _PACKED_INTEGERS else 0
+    if not bits or source != "s32" or above != ("b32" if bits < 16 else "") or len(ins.operands) != (4 if above else 3):
         raise not_modelled(ins)
     low, high = (-1 << bits - 1, (1 << bits - 1) - 1) if to[0] == "s" else (0, (1 << bits) - 1)
     write = machine.writer(ins.operands[0], "b32")

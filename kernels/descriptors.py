@@ -56,9 +56,9 @@ def constant_bits(operand: Operand, kernel: Kernel, steps: int = _MOST_STEPS) ->
     (ins,) = by
     sources = ins.operands[-1].items if isinstance(ins.operands[-1], Vector) else ins.operands[1:]
     parts = [constant_bits(source, kernel, steps - 1) for source in sources]
-    if ins.words[0] == "add":  # After an `add`, the start address of a descriptor is not constant.
+    if parts and ins.words[0] == "add":  # After an `add`, the start address of a descriptor is not constant.
         return parts[0][0], False
-    if ins.words[0] not in ("mov", "or"):
+    if ins.words[0] not in ("mov", "or") or not parts:
         return 0, False
     width = 8 * size_of(ins.words[-1]) // len(parts) if ins.words[0] == "mov" else 0
     bits = 0

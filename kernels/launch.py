@@ -28,6 +28,8 @@ _BATCH_THREADS = 1 << 15
 #: Maximum total bytes of shared and local memory of the CTAs that are executed together.
 _BATCH_BYTES = 256 << 20
 _MOST_THREADS, _MOST_SHARED = 1024, 227 << 10
+#: Maximum number of characters of the text printed by a kernel that the message of an error contains.
+_MOST_TEXT = 1000
 #: Maximum number of CTAs in a cluster.
 _MOST_CLUSTER = 16
 #: Maximum number of CTAs in a grid along each axis (PTX ISA, ``%nctaid``).
@@ -158,7 +160,8 @@ def run_kernel(
             Program(machine).run()
         except KernelError as error:
             earlier = "".join(f"; before that, {finding}" for finding in list(machine.findings.values())[:1])
-            raise KernelError(f"{error}{earlier}") from None
+            text = "".join(printed)[-_MOST_TEXT:].rstrip()
+            raise KernelError(f"{error}{earlier}{f'; the kernel printed: {text}' if text else ''}") from None
         findings, exact = machine.findings | findings, exact and machine.exact
         if progress:
             progress(clusters.taken * launch.cluster_size, ctas)

@@ -125,6 +125,8 @@ def _structure(
     try:
         octets = bytes.fromhex(content)
         items = {int(offset): _pointer(place, item, arrays, refuse) for offset, item in pointers.items()}
+    except FileError:
+        raise
     except (TypeError, ValueError, AttributeError):
         raise refuse(
             f"argument {place} needs a 'struct' of hexadecimal bytes, and 'pointers' with integer offsets as keys"

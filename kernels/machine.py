@@ -173,6 +173,11 @@ class Machine:
         unit: Unit = self.units[name]
         return unit
 
+    def require_pairs(self, ins: Instruction, thread: int) -> None:
+        """Raise an error if the CTAs of a cluster do not form pairs."""
+        if self.launch.cluster_size % 2:
+            raise self.fault(ins, "a pair of CTAs needs a cluster with an even number of CTAs", thread)
+
     def in_ctas(self, thread: int, place: int, multicast: Reader | None) -> list[int]:
         """Return the offsets, in the shared memory of all CTAs, of the variable at `place` in each CTA of a mask.
 

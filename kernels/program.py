@@ -190,7 +190,7 @@ class Kernel:
         """Instructions that write each register, by the name of the register."""
         writers: dict[str, list[Instruction]] = {}
         for ins in self.instructions:
-            if ins.operands and not isinstance(ins.operands[0], Address):
+            if ins.operands and not isinstance(ins.operands[0], Address) and ins.words[0] not in ("nanosleep", "brx"):
                 for name in register_names(ins.operands[:1]):
                     writers.setdefault(name, []).append(ins)
         return writers

@@ -15,8 +15,8 @@ from .ptx_variables import check_size
 
 __all__ = ["Body", "Function", "Module"]
 
-#: Maximum number of registers, and of instructions, in a kernel.
-_MOST_REGISTERS, _MOST_INSTRUCTIONS = 1 << 20, 1 << 20
+#: Maximum number of registers and of instructions in a kernel, of calls of functions, and of calls that contain a call.
+_MOST_REGISTERS, _MOST_INSTRUCTIONS, _MOST_CALLS, _DEEPEST_CALL = 1 << 20, 1 << 20, 1 << 14, 64
 #: Directives in the body of a kernel that do not affect its results.
 _IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
 #: Pattern of a declaration in shared or local memory: alignment, vector length, type, name and number of elements.
@@ -62,27 +62,39 @@ class Body:
         self.module, self.kernel, self.place = module, kernel, place
         #: Calls that contain `place`, from the outermost: the called function, and the label after the call.
         self.calls: list[tuple[Function, str]] = []
+        #: Number of calls that were replaced by the body of a function.
+        self.inlined = 0
         #: Alignment of each variable in dynamic shared memory, which begins after the static variables.
         self.dynamic: dict[str, int] = {}
         #: Bytes of the variables declared so far, by state space.
         self.ends = {"shared": 0, "local": 0}
         #: Number of code blocks (text in braces) that have begun, and the numbers of those blocks that have not ended.
         self.blocks, self.open = 0, [0]
+        #: Bytes of local memory that are in use at the start of each block that has not ended.
+        self.begun: list[int] = [0]
+        #: Operand for each name, by scope: a register, the registers of a vector or of one b128, or a variable.
+        self.names: list[dict[str, Named]] = [{}]
+        #: Variable in shared memory for each position of a declaration. All calls of a function use the same variable.
+        self.shared: dict[int, Symbol] = {}
         for start, text in module.shared:
             try:
                 if start < place:
-                    self.declare("shared", text)
+                    self.declare("shared", text, start)
             except KernelError as error:
                 raise module.refuse(start, str(error)) from None
-        #: Operand for each name, by scope: a register, the registers of a vector or of one b128, or a local variable.
-        self.names: list[dict[str, Named]] = [{}]
+        #: Shared variables of the module.
+        self.outer = self.names[0]
+        self.names = [{}]
         self.labels: list[dict[str, str]] = [{}]
         self.branches: list[tuple[int, list[dict[str, str]]]] = []
         #: Labels and scopes of each list ``.branchtargets``, by the unique name of the label before the list.
         self.targets: dict[str, tuple[list[str], list[dict[str, str]]]] = {}
 
-    def declare(self, space: str, text: str) -> None:
-        """Allocate a declared variable after earlier variables of its state space. A dynamic variable has size 0."""
+    def declare(self, space: str, text: str, place: int) -> None:
+        """Allocate a declared variable after earlier variables of its state space. A dynamic variable has size 0.
+
+        The declaration is at the position `place` of the module's text.
+        """
         declared = _STORED.search(text)
         if not declared:
             raise KernelError(f"'{text[:60]}' is not a declaration")
@@ -93,20 +105,23 @@ class Body:
         unit *= int(declared["vector"] or 1)
         name, size, alignment = declared["name"], unit * count.value, max(int(declared["align"] or unit), 1)
         check_size(space, size)
+        variable = Symbol(f"{name}@{space}{self.open[-1]}")
+        if space == "shared":
+            variable = self.shared.setdefault(place, variable)
+        self.names[-1][name] = variable
+        if variable.name in self.kernel.shared or variable.name in self.dynamic:
+            return
         if not size:
-            self.dynamic[name] = alignment
+            self.dynamic[variable.name] = alignment
             return
         start = -(-self.ends[space] // alignment) * alignment
         self.ends[space] = start + size
-        if space == "shared":
-            self.kernel.shared[name] = start, size
-        else:
-            self.names[-1][name] = Symbol(self.unique(name))
-            self.kernel.local[self.unique(name)] = start, size
+        (self.kernel.shared if space == "shared" else self.kernel.local)[variable.name] = start, size
 
     def find(self, name: str) -> Named | None:
         """Return the operand for a name in the innermost scope that declares the name."""
-        return next((names[name] for names in reversed(self.names) if name in names), None)
+        scopes = (*reversed(self.names), self.outer)
+        return next((names[name] for names in scopes if name in names), None)
 
     def read(self) -> None:
         """Read the whole body of the kernel."""
@@ -127,11 +142,13 @@ class Body:
             if char == "{":
                 self.blocks += 1
                 self.open.append(self.blocks)
+                self.begun.append(self.ends["local"])
                 self.names.append({})
                 self.labels.append({})
                 self.place += 1
             elif char == "}":
                 self.open.pop()
+                self.ends["local"] = self.begun.pop()
                 self.names.pop()
                 self.labels.pop()
                 self.place += 1
@@ -145,8 +162,8 @@ class Body:
                 try:
                     self.statement(line)
                 except KernelError as error:
-                    text = str(error)  # the message of a called function already begins with its line number
-                    raise KernelError(text if text.startswith("line ") else f"line {line}: {text}") from None
+                    message = str(error)  # the message of a called function already begins with its line number
+                    raise KernelError(message if message.startswith("line ") else f"line {line}: {message}") from None
 
     def unique(self, name: str) -> str:
         """Return a name that is unique in the kernel, for a name that the current block declares."""
@@ -159,17 +176,17 @@ class Body:
         if directive and directive[1] in ("loc", "file"):
             self.place = text.find("\n", self.place) if "\n" in text[self.place :] else len(text)
             return
-        end = text.find(";", self.place)
+        place, end = self.place, text.find(";", self.place)
         if end < 0:
             raise KernelError("the text ends before the ';' of this statement")
-        statement = text[self.place : end].strip()
+        statement = text[place:end].strip()
         self.place = end + 1
         if directive:
-            self.directive(directive[1], statement)
+            self.directive(directive[1], statement, place)
         elif statement:
             self.instruction(statement, line)
 
-    def directive(self, word: str, statement: str) -> None:
+    def directive(self, word: str, statement: str, place: int) -> None:
         """Declare registers, variables or the targets of an indexed branch."""
         if word == "reg":
             declared = re.fullmatch(r"\.reg\s*(?:\.v([24])\s*)?\.(\w+)\s+(.*)", statement, re.DOTALL)
@@ -195,7 +212,7 @@ class Body:
             self.targets[[*self.labels[-1].values()][-1]] = names, list(self.labels)
         elif word in ("shared", "local", "param"):  # parameters of called functions are in local memory
             space = "local" if word == "param" else word
-            self.declare(space, statement)
+            self.declare(space, statement, place)
             check_size(space, self.ends[space])
         elif word not in _IGNORED:
             raise KernelError(f"the directive '.{word}' is not modelled inside a kernel")
@@ -205,7 +222,7 @@ class Body:
         guard: Operand | None = None
         if match := _GUARD.match(statement):
             guard = self.find(match[2])
-            if guard is None:
+            if not isinstance(guard, Register):
                 raise KernelError(f"'{match[2]}' is not a register")
             guard = Negated(guard) if match[1] else guard
             statement = statement[match.end() :]
@@ -217,11 +234,16 @@ class Body:
         operation = name.split(".")[0]
         if operation == "call":
             results = split(arguments.pop(0)[1:-1]) if arguments and arguments[0].startswith("(") else []
-            called, parameters = [*arguments, "", ""][:2]
+            called, list_ = [*arguments, "", "()"][:2] if len(arguments) != 1 else (arguments[0], "()")
+            if not list_.startswith("(") or not list_.endswith(")"):
+                raise KernelError(f"'{list_[:60]}' is not a list of parameters")
+            parameters = split(list_[1:-1])
+            if {*results} & {*parameters}:
+                raise KernelError("a variable that is both a result and a parameter of a call is not modelled")
             if function := self.module.functions.get(called):
-                self.inline(function, [*results, *split(parameters[1:-1])], guard, line)
+                self.inline(function, [*results, *parameters], guard, line)
                 return
-            arguments = [called, *split(parameters[1:-1])]
+            arguments = [called, *parameters, *results]
         operands = tuple(parse_operand(part, self.find) for part in arguments)
         if operation == "ret" and self.calls:
             name, operands = "bra", (Symbol(self.calls[-1][1]),)
@@ -244,22 +266,26 @@ class Body:
     def inline(self, function: Function, arguments: list[str], guard: Operand | None, line: int) -> None:
         """Read a function's body in place of its call. `arguments` are the caller's names of results and parameters."""
         name, given = function.name, [self.find(each) for each in arguments]
+        self.inlined += 1
+        if len(self.calls) == _DEEPEST_CALL or self.inlined > _MOST_CALLS:
+            raise KernelError(f"calls are nested more than {_DEEPEST_CALL} deep, or there are more than {_MOST_CALLS}")
         if function in [each for each, _ in self.calls]:
             raise KernelError(f"the function {name} calls itself, which is not modelled")
         if len(given) != len(function.parameters) or not all(isinstance(each, Symbol) for each in given):
             raise KernelError(f"a call of {name} needs {len(function.parameters)} results and parameters in '.param'")
-        outer = self.place, self.names, self.labels, self.open
+        outer = self.place, self.names, self.labels, self.open, self.begun
         self.blocks += 1
-        end = f"{name}@{self.blocks}"
+        end = f"@{self.blocks}"  # no label has an empty name
         if guard:
             skipped = guard.operand if isinstance(guard, Negated) else Negated(guard)
             self.add(Instruction("bra", (Symbol(end),), skipped, line))
         scope = {key: each for key, each in zip(function.parameters, given, strict=True) if each}
         self.place, self.names, self.labels, self.open = function.begin, [scope], [{}], [self.blocks]
+        self.begun = [self.ends["local"]]
         self.calls.append((function, end))
         self.block()
         self.calls.pop()
-        self.place, self.names, self.labels, self.open = outer
+        self.place, self.names, self.labels, self.open, self.begun = outer
         self.kernel.labels[end] = len(self.kernel.instructions)
 
     def resolve(self) -> None:

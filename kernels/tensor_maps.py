@@ -84,6 +84,10 @@ class MapRecord:
                 f"a tensor map has a swizzle of {', '.join(SWIZZLES)}, a fill of {' or '.join(FILLS)} and elements "
                 f"of {', '.join(_CODES)}; not {self.swizzle!r}, {self.fill!r} and {self.element!r}"
             )
+        if self.shape[0] * self.bits % 8:
+            raise KernelError(
+                f"the rows of a tensor of {self.element} must be whole bytes, not {self.shape[0]} elements"
+            )
         if any(not 0 < side < 1 << 32 for side in self.shape):
             raise KernelError(f"the axes of a tensor map have 1 to 2^32 - 1 elements; not {self.shape[::-1]}")
         if any(not 0 < side <= 256 for side in self.box) or self.box[0] * self.bits % (8 * UNIT_BYTES):
@@ -100,9 +104,10 @@ class MapRecord:
             raise KernelError(f"the rows of a box have {row} bytes; the swizzle {self.swizzle} allows at most {most}")
         if self.fill == "nan" and self.element not in _FLOATS:
             raise KernelError(f"a fill of nan requires elements of type {', '.join(_FLOATS)}, not {self.element}")
-        if self.address % 16 or any(stride % 16 or not 0 <= stride < 1 << 40 for stride in self.strides):
+        unit = UNIT_BYTES if self.unit_octets == UNIT_BYTES else 2 * UNIT_BYTES
+        if self.address % unit or any(stride % unit or not 0 <= stride < 1 << 40 for stride in self.strides):
             raise KernelError(
-                f"address and strides of a tensor map must be multiples of 16 bytes, the strides 0 to 2^40; "
+                f"address and strides of a tensor map must be multiples of {unit} bytes, the strides 0 to 2^40; "
                 f"not {self.address:#x} and {self.strides[::-1]}"
             )
 

@@ -101,29 +101,25 @@ def _commit(machine: Machine, ins: Instruction) -> Step:
     memory = tensor_memory(machine)
     multicast = machine.reader(ins.operands[1], "u16") if "multicast::cluster" in ins.words else None
 
+    def complete(
+        objects: NDArray[np.int64], done: int, threads: NDArray[np.intp], issued: AbstractContextManager[None]
+    ) -> None:
+        names = [("mbarrier", place) for place in objects.tolist()]
+        if machine.checker:
+            with issued:
+                machine.checker.arrive(names, threads)
+        if memory.order:
+            machine.checker.complete(names, done)
+        state.arrive(objects, 1, ins)
+
     def step(mask: Mask) -> None:
         at = machine.every(places(mask)[1])
         for thread in machine.active(mask).tolist():
-            objects = np.array(machine.in_ctas(thread, int(at[thread]), multicast)) // 8
+            objects = np.array(machine.in_ctas(thread, int(at[thread]), multicast), np.int64) // 8
             done = memory.order.committed(thread) if memory.order else 0
             threads = np.full(len(objects), thread)
             issued = machine.checker.issued(threads) if machine.checker else nullcontext()
-
-            def work(
-                objects: NDArray[np.int64] = objects,
-                done: int = done,
-                threads: NDArray[np.intp] = threads,
-                issued: AbstractContextManager[None] = issued,
-            ) -> None:
-                names = [("mbarrier", place) for place in objects.tolist()]
-                if machine.checker:
-                    with issued:
-                        machine.checker.arrive(names, threads)
-                if memory.order:
-                    machine.checker.complete(names, done)
-                state.arrive(objects, 1, ins)
-
-            machine.queue.append(work)
+            machine.queue.append(partial(complete, objects, done, threads, issued))
 
     return step
 
@@ -133,8 +129,7 @@ def _ctas_of(machine: Machine, ins: Instruction, thread: int) -> Any:
     cta = thread // machine.threads
     if "cta_group::2" not in ins.words:
         return cta
-    if machine.launch.cluster_size % 2:
-        raise machine.fault(ins, "a pair of CTAs needs a cluster with an even number of CTAs", thread)
+    machine.require_pairs(ins, thread)
     return slice(cta - cta % 2, cta - cta % 2 + 2)
 
 

@@ -179,7 +179,8 @@ def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
         return (arrays[value["array"]], value["offset"]) if value.get("offset") else arrays[value["array"]]
     sides = {key: tuple(value[key]) for key in ("shape", "strides") if key in value}
     array = arrays[value["tile"] if "tile" in value else value["map"]]
-    return TensorMap(array, tuple(value["box"]), value["swizzle"], element=value.get("element"), **sides)
+    return TensorMap(array, tuple(value["box"]), value["swizzle"], element=value.get("element"),
+                     fill=value.get("fill", "zeros"), **sides)  # fmt: skip
 
 
 def compiled_kernel(name: str) -> CompiledKernel:

@@ -54,6 +54,9 @@ def test_called_functions() -> None:
             "call.uni missing;",
             "^line .*: 'call.uni' is not modelled: the module does not define the function 'missing'",
         ),
+        ("call.uni (two), outer, x;", "'x' is not a list of parameters$"),
+        ("call.uni (x), outer, (x);", "a variable that is both a result and a parameter of a call is not modelled$"),
+        ("@x call.uni (two), outer, (x);", "'x' is not a register$"),
         ("call.uni vprintf, (x);", "vprintf needs 2 parameters in '.param'"),
     ):
         with pytest.raises(KernelError, match=message):
@@ -62,11 +65,35 @@ def test_called_functions() -> None:
         run_kernel(text(CALL, head=FUNCTIONS.replace("pair, (y, n)", "outer, (y)")), 1, 32, [result, result])
 
 
+def test_names_in_called_functions() -> None:
+    """A function has its own variables and labels; its shared variables are the same in each call."""
+    head = """
+.shared .b32 same;
+.func count(.param .b32 add) {
+  .shared .align 4 .b8 other[64]; .shared .b32 calls; .local .b32 same; .reg .b32 %r<2>; .reg .pred %p;
+  mov.u32 %r0, 0; ld.param.b32 %r1, [add]; st.local.b32 [same], 77;
+count: add.u32 %r0, %r0, 1; setp.lt.u32 %p, %r0, 3; @%p bra count;
+  atom.shared.add.u32 %r1, [calls], %r1; red.shared.max.u32 [other+60], %r0; ret;
+}"""
+    body = """
+  .local .b32 pad; .local .b32 calls; st.local.b32 [calls], 5; st.shared.b32 [same], 9; bar.sync 0;
+  { .param .b32 x; st.param.b32 [x], 2; call.uni count, (x); call.uni count, (x); }
+  ld.local.b32 %r2, [calls]; ld.shared.b32 %r3, [same]; mad.lo.u32 %r2, %r2, 100, %r3; st.global.u32 [%rd2], %r2;"""
+    result = np.zeros(32, np.uint32)
+    run = run_kernel(text(body, head=head), 1, 32, [result, result])
+    assert run.after(result).tolist() == [509] * 32
+    chain = "".join(f".func f{i}() {{ call.uni f{i + 1}; ret; }}\n" for i in range(99))
+    for functions, call in ((chain + ".func f99() { ret; }", "call.uni f0;"), (head, "call.uni count, (x);" * 17000)):
+        with pytest.raises(KernelError, match=r"calls are nested more than 64 deep, or there are more than 16384$"):
+            run_kernel(text(f"{{ .param .b32 x; {call} }}", head=functions), 1, 32, [result, result])
+
+
 def _bytes(name: str, value: str) -> str:
     return f".global .align 1 .b8 {name}[] = {{{', '.join(map(str, value.encode()))}, 0}};"
 
 
 def test_printed_text_and_assertions() -> None:
+    """Printed text is that of the C function. Values of ``printf`` have the sizes of C arguments."""
     form, result = "%d of %5.1f %s|%-4u|%#llx%c %%", np.zeros(32, np.uint32)
     head = "\n".join([_bytes("form", f"{form}\n"), _bytes("word", "text"), _bytes("file", "f.cu")])
     body = """
@@ -78,6 +105,22 @@ def test_printed_text_and_assertions() -> None:
   @%p1 call.uni (line), vprintf, (a, b);"""
     expected = [form.replace("ll", "") % (-n, n, "text", (1 << 32) - n, (1 << 64) - 1, "Z") for n in (30, 31)]
     assert run_kernel(text(body, head=head), 1, 32, [result] * 2).printed.splitlines() == expected
+    numbers = _bytes("form", "%#o %#x %+u %hhd %.f|%-6d|%05f|%*d|%.*s\n"), _bytes("word", "text")
+    values = (15, 0, 5, 300, 2.5, 42, float("inf"), 4, 7, 2, "word")
+    place, stores = 0, ""
+    for value in values:
+        size = 4 if isinstance(value, int) else 8
+        place = -(-place // size) * size
+        number = f"0d{np.float64(value).view(np.uint64):016x}" if isinstance(value, float) else value
+        stores += f"mov.b64 %rd3, {number}; st.local.b{8 * size} [values+{place}], %rd3;"
+        place += size
+    other = f"{body[: body.index('cvt.rn.f64')].replace('48', '80')} setp.eq.u32 %p1, %r0, 0; {stores}"
+    other += (
+        body[body.index("mov.b64 %rd5, values") :] + "@%p1 ld.param.b32 %r2, [line]; @%p1 st.global.u32 [%rd2], %r2;"
+    )
+    run = run_kernel(text(other, head="\n".join(numbers)), 1, 32, [result] * 2)
+    assert run.printed == "017 0 5 44 2|42    |  inf|   7|te\n"  # printed by glibc
+    assert run.after(result)[0] == len(values)
     beyond = body.replace("st.param.b64 [b]", "add.u64 %rd5, %rd5, 1048576; st.param.b64 [b]")
     with pytest.raises(KernelError, match=r"call.uni: an argument of the function is not inside memory$"):
         run_kernel(text(beyond, head=head), 1, 32, [result] * 2)
@@ -142,6 +185,10 @@ def test_wide_registers_and_structures() -> None:
     for content, pointers, message in (
         (bytes(16), {8: words}, r"argument 0 \(p0\) needs a structure of 24 bytes$"),
         (bytes(24), {20: words}, r"argument 0 \(p0\) of 24 bytes needs an array or tensor map that fits at offset 20$"),
+        (bytes(24), {8: (words, 65)}, "the pointer at offset 8 of .* needs an array, and a byte of this array$"),
+        (bytes(24), {8: (words, np.int64(8), 1)}, "the pointer at offset 8 of .* needs an array, and a byte of this"),
+        (bytes(24), {8: ()}, r"argument 0 \(p0\) of 24 bytes needs an array or tensor map that fits at offset 8$"),
+        (bytes(24), [words], "the pointers of argument 0 .* must be a dictionary, not list$"),
         (bytes(24), {8: (5, 4)}, r"argument 0 \(p0\) of 24 bytes needs an array or tensor map that fits at offset 8$"),
         (bytes(24), {8: 5}, r"argument 0 \(p0\) of 24 bytes needs an array or tensor map that fits at offset 8$"),
     ):
@@ -162,6 +209,13 @@ END: """.replace("Q", qualifier)
     run = run_kernel(text(body, head=".shared .align 16 .b8 buffer[32];"), 1, WORDS, [result, result])
     assert run.after(result).tolist() == [7] * 32 + [0] * 32
     assert [finding.kind for finding in run.findings] == ["race"] * findings
+
+
+def test_vectors_of_strong_accesses_do_not_race() -> None:
+    body = "mov.u32 %r3, buffer; setp.lt.u32 %p1, %r0, 32; @%p1 st.volatile.shared.u32 [%r3+4], %r0;"
+    body += "@!%p1 ld.volatile.shared.v2.u32 {%r1, %r2}, [%r3];"
+    result = np.zeros(WORDS, np.uint32)
+    assert not run_kernel(text(body, head=".shared .align 16 .b8 buffer[32];"), 1, WORDS, [result, result]).findings
 
 
 def test_atomics_of_several_warps_do_not_race() -> None:
