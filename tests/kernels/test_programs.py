@@ -82,10 +82,11 @@ count: add.u32 %r0, %r0, 1; setp.lt.u32 %p, %r0, 3; @%p bra count;
     result = np.zeros(32, np.uint32)
     run = run_kernel(text(body, head=head), 1, 32, [result, result])
     assert run.after(result).tolist() == [509] * 32
-    chain = "".join(f".func f{i}() {{ call.uni f{i + 1}; ret; }}\n" for i in range(99))
-    for functions, call in ((chain + ".func f99() { ret; }", "call.uni f0;"), (head, "call.uni count, (x);" * 17000)):
+    for calls, count in (("call.uni f{0};", 99), ("call.uni f{0}; call.uni f{0};", 15)):
+        functions = [f".func f{i}() {{ {calls.format(i + 1)} ret; }}" for i in range(count)]
+        module = text("call.uni f0;", head="\n".join([*functions, f".func f{count}() {{ ret; }}"]))
         with pytest.raises(KernelError, match=r"calls are nested more than 64 deep, or there are more than 16384$"):
-            run_kernel(text(f"{{ .param .b32 x; {call} }}", head=functions), 1, 32, [result, result])
+            run_kernel(module, 1, 32, [result, result])
 
 
 def _bytes(name: str, value: str) -> str:
