@@ -1,5 +1,7 @@
 """Kernels of CUDA programs of other projects, and what compiled CUDA uses: functions, printf, cancelled clusters."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from sptc import StructParameter, run_kernel
@@ -134,10 +136,12 @@ def test_printed_text_and_assertions() -> None:
 
 CANCEL = """
   mov.u32 %r3, buffer; mov.u32 %r5, %ctaid.x; mov.u32 %r6, %ctaid.y; mov.u32 %r7, %cluster_ctarank; mov.u32 %r8, 0;
+  mov.u32 %r11, %ctaid.z;
   setp.eq.u32 %p1, %r0, 0; setp.eq.u32 %p4, %r7, 0; and.pred %p4, %p4, %p1; .reg .b128 response;
   @%p1 mbarrier.init.shared.b64 [%r3+16], 1; barrier.cluster.arrive; barrier.cluster.wait;
 LOOP:
-  mov.u32 %r9, %nctaid.x; mad.lo.u32 %r9, %r6, %r9, %r5; mad.wide.u32 %rd3, %r9, 4, %rd1;
+  mov.u32 %r9, %nctaid.x; mov.u32 %r10, %nctaid.y; mad.lo.u32 %r10, %r11, %r10, %r6; mad.lo.u32 %r9, %r10, %r9, %r5;
+  mad.wide.u32 %rd3, %r9, 4, %rd1;
   @%p1 atom.global.add.u32 %r2, [%rd3], 1;
   barrier.cluster.arrive; barrier.cluster.wait;
   @%p1 mbarrier.arrive.expect_tx.shared.b64 %rd4, [%r3+16], 16;
@@ -147,7 +151,7 @@ LOOP:
 TRY: mbarrier.try_wait.parity.shared.b64 %p2, [%r3+16], %r8; @!%p2 bra TRY;
   ld.shared.b128 response, [%r3]; clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p3, response;
   xor.b32 %r8, %r8, 1; @!%p3 bra END;
-  clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%r5, %r6, _, _}, response;
+  clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%r5, %r6, %r11, _}, response;
   clusterlaunchcontrol.query_cancel.get_first_ctaid::y.b32.b128 %r6, response;
   add.u32 %r5, %r5, %r7; atom.global.add.u32 %r2, [%rd2], 1; bra LOOP;
 END: """
@@ -155,15 +159,38 @@ END: """
 
 def test_cancelled_clusters() -> None:
     """Each CTA of the grid is executed once, by itself or by a CTA of an earlier cluster that cancelled its cluster."""
-    tiles, cancelled = np.zeros(6 * 5, np.uint32), np.zeros(1, np.uint32)
+    tiles, cancelled = np.zeros(2 * 5 * 3, np.uint32), np.zeros(1, np.uint32)
     program = text(CANCEL, head=".shared .align 16 .b8 buffer[32];").replace("mad.wide.u32 %rd1, %r0, 4, %rd1;", "")
-    run = run_kernel(program, (6, 5), 1, [tiles, cancelled], cluster=(2, 1, 1), arch="sm_100")
+    run = run_kernel(program, (2, 5, 3), 1, [tiles, cancelled], cluster=(2, 1, 1), arch="sm_100")
     assert run.after(tiles).tolist() == [1] * 30
     assert run.after(cancelled).tolist() == [2 * 7]  # of 15 clusters, 8 start together and cancel the others
     assert run.findings == []
     program = program.replace("@!%p3 bra END;", "").replace("bra LOOP;", "")
     run = run_kernel(program, (2, 1), 1, [tiles, cancelled], cluster=(2, 1, 1), arch="sm_100")
     assert {finding.kind for finding in run.findings} == {"index of no cluster"}
+
+
+def test_scale_ids_in_registers() -> None:
+    """Registers that always have the same constant select the same scales as constants in the instruction."""
+    words, results = np.arange(1, 33, dtype=np.uint32) * np.uint32(0x01030507), []
+    for ids in (
+        "mov.b16 %h1, 2; mov.b16 %h2, 1; mov.b16 %h3, 0;",
+        "",
+        "mov.b16 %h1, %h4; mov.b16 %h2, 1; mov.b16 %h3, 0;",
+    ):
+        a, b = ("{%h1, %h3}", "{%h2, %h3}") if ids else ("{2, 0}", "{1, 0}")
+        body = f"""{ids} ld.global.u32 %r1, [%rd1]; mov.b32 %f1, 0f00000000; and.b32 %r2, %r1, 0x03030303;
+  add.u32 %r2, %r2, 0x7e7d7c7b;
+  mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0
+    {{%f2, %f3, %f4, %f5}}, {{%r1, %r1, %r1, %r1}}, {{%r1, %r1}}, {{%f1, %f1, %f1, %f1}}, {{%r2}}, {a}, {{%r2}}, {b};
+  st.global.f32 [%rd2], %f2;"""
+        run = partial(run_kernel, text(body), 1, 32, [words, words], arch="sm_120")
+        if "%h4" in ids:
+            with pytest.raises(KernelError, match=r"scale ids and immediate operands must be constants$"):
+                run()
+        else:
+            results.append(run().after(words).tolist())
+    assert results[0] == results[1]
 
 
 def test_wide_registers_and_structures() -> None:
