@@ -45,7 +45,5 @@ def test_bad_files_and_words(cli: CommandLine) -> None:
     write("shape.json", [1, 1, 1], labels="abc")
     merging = "shape.json cannot be merged with the files before it: group 'letters' of ... has different bins in "
     cli.refuses_each(
-        ([good, "shape.json"], merging),
-        (["empty.json"], "empty.json holds no coverage bins"),
-        ([], "required: FILE"),
+        ([good, "shape.json"], merging), (["empty.json"], "empty.json holds no coverage bins"), ([], "required: FILE")
     )

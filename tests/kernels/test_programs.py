@@ -9,6 +9,8 @@ from sptc.errors import KernelError
 from sptc.tests.kernels.recorded import PROGRAMS, compiled_kernel
 from sptc.tests.kernels.test_small import WORDS, text
 
+BUFFER = ".shared .align 16 .b8 buffer[32];"
+
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str) -> None:
@@ -44,18 +46,12 @@ CALL = """
 def test_called_functions() -> None:
     result = np.zeros(WORDS, np.uint32)
     after = run_kernel(text(CALL, head=FUNCTIONS), 1, WORDS, [result, result]).after(result)
-
-    def pair(x: int) -> tuple[int, int]:
-        return (x, 0) if x == 3 else (2 * x, x + 100)
-
-    expected = [pair(pair(x)[1] if x <= 9 else 0) for x in range(WORDS)]
+    pair = {x: (x, 0) if x == 3 else (2 * x, x + 100) for x in range(2 * WORDS)}
+    expected = [pair[pair[x][1] if x <= 9 else 0] for x in range(WORDS)]
     assert after.tolist() == [1000 * low + high for low, high in expected]
     for call, message in (
         ("call (two), outer, (x, x);", "line .*: a call of outer needs 2 results and parameters in '.param'"),
-        (
-            "call.uni missing;",
-            "^line .*: 'call.uni' is not modelled: the module does not define the function 'missing'",
-        ),
+        ("call.uni missing;", "'call.uni' is not modelled: the module does not define the function 'missing'$"),
         ("call.uni (two), outer, x;", "'x' is not a list of parameters$"),
         ("call.uni (x), outer, (x);", "a variable that is both a result and a parameter of a call is not modelled$"),
         ("@x call.uni (two), outer, (x);", "'x' is not a register$"),
@@ -71,19 +67,21 @@ def test_names_in_called_functions() -> None:
     """A function has its own variables and labels; its shared variables are the same in each call."""
     head = """
 .shared .b32 same;
-.func count(.param .b32 add) {
+.func (.param .b32 sum) count(.param .b32 add) {
   .shared .align 4 .b8 other[64]; .shared .b32 calls; .local .b32 same; .reg .b32 %r<2>; .reg .pred %p;
   mov.u32 %r0, 0; ld.param.b32 %r1, [add]; st.local.b32 [same], 77;
 count: add.u32 %r0, %r0, 1; setp.lt.u32 %p, %r0, 3; @%p bra count;
-  atom.shared.add.u32 %r1, [calls], %r1; red.shared.max.u32 [other+60], %r0; ret;
+  red.shared.add.u32 [calls], %r1; st.shared.u32 [other], 6; bar.sync 0; ld.shared.u32 %r1, [calls];
+  add.u32 %r0, %r0, %r1; st.param.b32 [sum], %r0; ret;
 }"""
     body = """
   .local .b32 pad; .local .b32 calls; st.local.b32 [calls], 5; st.shared.b32 [same], 9; bar.sync 0;
-  { .param .b32 x; st.param.b32 [x], 2; call.uni count, (x); call.uni count, (x); }
-  ld.local.b32 %r2, [calls]; ld.shared.b32 %r3, [same]; mad.lo.u32 %r2, %r2, 100, %r3; st.global.u32 [%rd2], %r2;"""
+  { .param .b32 x; .param .b32 y; st.param.b32 [x], 2; call.uni (y), count, (x); call.uni (y), count, (x);
+  ld.param.b32 %r4, [y]; } ld.local.b32 %r2, [calls]; ld.shared.b32 %r3, [same]; mad.lo.u32 %r2, %r2, 100, %r3;
+  mad.lo.u32 %r2, %r4, 1000, %r2; st.global.u32 [%rd2], %r2;"""
     result = np.zeros(32, np.uint32)
     run = run_kernel(text(body, head=head), 1, 32, [result, result])
-    assert run.after(result).tolist() == [509] * 32
+    assert run.after(result).tolist() == [(2 * 64 + 3) * 1000 + 509] * 32
     for calls, count in (("call.uni f{0};", 99), ("call.uni f{0}; call.uni f{0};", 15)):
         functions = [f".func f{i}() {{ {calls.format(i + 1)} ret; }}" for i in range(count)]
         module = text("call.uni f0;", head="\n".join([*functions, f".func f{count}() {{ ret; }}"]))
@@ -160,7 +158,7 @@ END: """
 def test_cancelled_clusters() -> None:
     """Each CTA of the grid is executed once, by itself or by a CTA of an earlier cluster that cancelled its cluster."""
     tiles, cancelled = np.zeros(2 * 5 * 3, np.uint32), np.zeros(1, np.uint32)
-    program = text(CANCEL, head=".shared .align 16 .b8 buffer[32];").replace("mad.wide.u32 %rd1, %r0, 4, %rd1;", "")
+    program = text(CANCEL, head=BUFFER).replace("mad.wide.u32 %rd1, %r0, 4, %rd1;", "")
     run = run_kernel(program, (2, 5, 3), 1, [tiles, cancelled], cluster=(2, 1, 1), arch="sm_100")
     assert run.after(tiles).tolist() == [1] * 30
     assert run.after(cancelled).tolist() == [2 * 7]  # of 15 clusters, 8 start together and cancel the others
@@ -173,11 +171,8 @@ def test_cancelled_clusters() -> None:
 def test_scale_ids_in_registers() -> None:
     """Registers that always have the same constant select the same scales as constants in the instruction."""
     words, results = np.arange(1, 33, dtype=np.uint32) * np.uint32(0x01030507), []
-    for ids in (
-        "mov.b16 %h1, 2; mov.b16 %h2, 1; mov.b16 %h3, 0;",
-        "",
-        "mov.b16 %h1, %h4; mov.b16 %h2, 1; mov.b16 %h3, 0;",
-    ):
+    registers = "mov.b16 %h1, {}; mov.b16 %h2, 1; mov.b16 %h3, 0;".format
+    for ids in (registers("2"), "", registers("%h4")):
         a, b = ("{%h1, %h3}", "{%h2, %h3}") if ids else ("{2, 0}", "{1, 0}")
         body = f"""{ids} ld.global.u32 %r1, [%rd1]; mov.b32 %f1, 0f00000000; and.b32 %r2, %r1, 0x03030303;
   add.u32 %r2, %r2, 0x7e7d7c7b;
@@ -234,25 +229,21 @@ READ: ldQ.shared.u32 %r4, [%r3]; setp.eq.u32 %p2, %r4, 0; @%p2 bra READ;
   fence.acq_rel.cta; ld.shared.u32 %r2, [%r3+4]; st.global.u32 [%rd2], %r2;
 END: """.replace("Q", qualifier)
     result = np.zeros(WORDS, np.uint32)
-    run = run_kernel(text(body, head=".shared .align 16 .b8 buffer[32];"), 1, WORDS, [result, result])
+    run = run_kernel(text(body, head=BUFFER), 1, WORDS, [result, result])
     assert run.after(result).tolist() == [7] * 32 + [0] * 32
     assert [finding.kind for finding in run.findings] == ["race"] * findings
 
 
-def test_vectors_of_strong_accesses_do_not_race() -> None:
-    body = "mov.u32 %r3, buffer; setp.lt.u32 %p1, %r0, 32; @%p1 st.volatile.shared.u32 [%r3+4], %r0;"
-    body += "@!%p1 ld.volatile.shared.v2.u32 {%r1, %r2}, [%r3];"
-    result = np.zeros(WORDS, np.uint32)
-    assert not run_kernel(text(body, head=".shared .align 16 .b8 buffer[32];"), 1, WORDS, [result, result]).findings
-
-
-def test_atomics_of_several_warps_do_not_race() -> None:
-    body = "mov.u32 %r3, buffer; atom.shared.add.u32 %r2, [%r3], 2; red.shared.max.u32 [%r3], %r0; bar.sync 0;"
-    body += "ld.shared.u32 %r2, [%r3]; st.global.u32 [%rd2], %r2;"
-    result = np.zeros(WORDS, np.uint32)
-    run = run_kernel(text(body, head=".shared .align 16 .b8 buffer[32];"), 1, WORDS, [result, result])
-    assert run.after(result).tolist() == [2 * WORDS] * WORDS
-    assert run.findings == []
+def test_atomics_and_vectors_of_strong_accesses_do_not_race() -> None:
+    vectors = "setp.lt.u32 %p1, %r0, 32; @%p1 st.volatile.shared.u32 [buffer+4], %r0; mov.u32 %r2, 128;"
+    vectors += "@!%p1 ld.volatile.shared.v2.u32 {%r4, %r5}, [buffer];"
+    atomics = "atom.shared.add.u32 %r2, [buffer], 2; red.shared.max.u32 [buffer], %r0; bar.sync 0;"
+    atomics += "ld.shared.u32 %r2, [buffer];"
+    for body in (vectors, atomics):
+        result = np.zeros(WORDS, np.uint32)
+        run = run_kernel(text(f"{body} st.global.u32 [%rd2], %r2;", head=BUFFER), 1, WORDS, [result, result])
+        assert run.after(result).tolist() == [2 * WORDS] * WORDS
+        assert run.findings == []
 
 
 def test_a_commit_orders_the_accesses_of_its_thread() -> None:
@@ -263,10 +254,10 @@ WAIT: bar.sync 0; setp.lt.u32 %p2, %r0, 32; @!%p2 bra LATER;
   bra END;
 LATER: mbarrier.try_wait.parity.shared.b64 %p3, [%r3+16], 0; @!%p3 bra LATER; st.shared.u32 [%r3], %r0;
 END: """
-    result, head = np.zeros(WORDS, np.uint32), ".shared .align 16 .b8 buffer[32];"
-    assert run_kernel(text(body, head=head), 1, WORDS, [result, result], arch="sm_100").findings == []
+    result = np.zeros(WORDS, np.uint32)
+    assert run_kernel(text(body, head=BUFFER), 1, WORDS, [result, result], arch="sm_100").findings == []
     body = body.replace("mbarrier.try_wait.parity.shared.b64 %p3, [%r3+16], 0; @!%p3 bra LATER;", "")
-    assert run_kernel(text(body, head=head), 1, WORDS, [result, result], arch="sm_100").findings
+    assert run_kernel(text(body, head=BUFFER), 1, WORDS, [result, result], arch="sm_100").findings
 
 
 PAIRS = """
@@ -286,3 +277,14 @@ def test_pairs_of_f32(opcode: str, rng: np.random.Generator) -> None:
     single, pair = run_kernel(program, 1, 32, [words, result]).after(result).reshape(2, 32)
     assert single.any()
     np.testing.assert_array_equal(single, pair)
+
+
+def test_a_barrier_of_the_grid() -> None:
+    """More CTAs than the model executes at once wait in the workspace to which ``%envreg1`` and ``%envreg2`` point."""
+    body = """
+  { .reg .b32 high, low; mov.u32 high, %envreg1; mov.u32 low, %envreg2; mov.b64 %rd5, {low, high}; }
+  setp.eq.u32 %p1, %r0, 0; @%p1 red.release.gpu.global.add.u32 [%rd5+4], 1; mov.u32 %r5, %nctaid.x;
+WAIT: ld.acquire.gpu.global.u32 %r4, [%rd5+4]; setp.lt.u32 %p2, %r4, %r5; @%p2 bra WAIT; st.global.u32 [%rd2], %r4;"""
+    result = np.zeros(32, np.uint32)
+    run = run_kernel(text(body), 1100, 32, [result, result], limit=10_000_000)
+    assert run.after(result).tolist() == [1100] * 32
