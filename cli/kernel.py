@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from ..api.backends import BACKENDS
+from ..infra.counts import counted
 from ..infra.reading import read_text
 from .options import Commands, add, integer, switch
 from .progress import progress_bar
@@ -81,7 +82,7 @@ def _run(options: argparse.Namespace) -> int:
     names = ("kernel", "ctas", "threads", "seconds", "instructions", "opcodes", "cycles", "loops", "findings", "exact",
              "printed")  # fmt: skip
     values = {name: round(seconds, 3) if name == "seconds" else getattr(run, name) for name in names}
-    size = f"{run.ctas} CTAs of {run.threads} threads; {run.instructions} thread instructions"
+    size = f"{counted(run.ctas, 'CTA')} of {counted(run.threads, 'thread')}; {run.instructions} thread instructions"
     lines: list[object] = [*run.printed.splitlines(), f"{run.kernel}: {size} in {seconds:.2f} s"]
     if not run.exact:
         lines.append("not exact: approximate functions were executed")
