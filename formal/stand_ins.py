@@ -103,7 +103,7 @@ def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bit
 
 
 def descriptor(mark: Value, which: int) -> Value:
-    """Return a descriptor as test data: one bit is 1 for A, 0 for B; all others are `mark` (which instruction)."""
+    """Return a descriptor as test data: one bit is 1 for A and 0 for B, and all others equal the bit `mark`."""
     layout = panel_request_layout()["descriptor"].shape
     bits = [mark] * layout.size
     bits[layout["reserved0"].offset] = Const(which, 1)

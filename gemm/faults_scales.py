@@ -265,7 +265,7 @@ def _table_faults(tables: list[_Table], noun: str) -> Iterator[Fault]:
 
 
 def _places(table: _Table, noun: str) -> _Applied:
-    """Return scales as read from wrong blocks along K or in a wrong memory layout. Keys: texts of the faults."""
+    """Return scales as read from wrong blocks along K or in a wrong memory layout, by the description of the error."""
     array, places = table.array, dict[str, NDArray]()
     for text, index in _line_maps(array.shape[1], _BLOCK_POWERS):
         places[f"are those of another {noun}: {noun} p along K takes the scale of {noun} {text}"] = array[:, index]

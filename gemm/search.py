@@ -35,8 +35,8 @@ _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
 #: Numbers of rows and columns of a small part of the sample of outputs. Ways of summation are tried on this part first.
 #: Minimum number of ways that are tried on the whole sample, so that a nearest way is known.
 _GLANCE_ROWS, _GLANCE_COLUMNS, _WHOLLY = 8, 16, 32
-#: Number of inexact ways of summation that are compared on all outputs to find the nearest one; and number of ways of
-#: summation that are tried on the sample of outputs after an exact way of summation was found.
+#: Number of ways of summation with some wrong outputs that are compared on all outputs to find the nearest way; and
+#: number of ways that are tried on the sample of outputs after a way that reproduces all outputs was found.
 _RIVALS, _TRIED_BESIDE = 4, 400
 #: Number of ways of summation that are tried before the search for kernel faults, if the errors of the result are
 #: larger than rounding errors.

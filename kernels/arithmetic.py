@@ -11,15 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import integers
-from .float_arithmetic import approximate_step, float_step
+from .float_arithmetic import APPROXIMATE, approximate_step, float_step
 from .machine import Builder, Machine, Mask, Step, not_modelled
 from .memory import GLOBAL_BASE, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, UNSIGNED
 from .operation import Function, operation, source_count
-from .program import Instruction, Vector, items_of, size_of
+from .program import Instruction, Special, Vector, items_of, size_of
 from .values import numpy_type
 
 __all__ = ["ARITHMETIC"]
 
+#: Special registers that count cycles or nanoseconds.
+_CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 _INTEGERS = {*(f"{kind}{bits}" for kind in "bus" for bits in (8, 16, 32, 64)), "u16x2", "s16x2"}
 #: Instructions that have the type ``pred``.
 _LOGIC = ("and", "or", "xor", "not")
@@ -200,6 +202,8 @@ def _move(machine: Machine, ins: Instruction) -> Step:
         halves = [machine.reader(item, "b64") for item in items_of(source)]
         both = [machine.writer(item, "b64") for item in items_of(destination)]
         return lambda mask: [write(mask, value) for write, value in zip(both, [half() for half in halves], strict=True)]
+    if isinstance(source, Special) and source.name in _CLOCKS:
+        return _clock(machine, ins, source.name)
     packs = [len(operand.items) for operand in (destination, source) if isinstance(operand, Vector)]
     if len(packs) > 1 or any(not parts or size_of(type_) % parts for parts in packs):
         raise not_modelled(ins)
@@ -226,6 +230,20 @@ def _move(machine: Machine, ins: Instruction) -> Step:
 
         return pack
     return operation(machine, ins, lambda a: a, [type_], type_)
+
+
+def _clock(machine: Machine, ins: Instruction, name: str) -> Step:
+    """Read a clock: the number of thread instructions that the launch has executed. A GPU counts cycles or time."""
+    if not machine.launch.approximate:
+        raise not_modelled(ins, APPROXIMATE)
+    type_, shift = ins.words[-1], 32 if name.endswith("_hi") else 0
+    write, dtype = machine.writer(ins.operands[0], type_), UNSIGNED[size_of(type_)]
+
+    def step(mask: Mask) -> None:
+        machine.exact = False
+        write(mask, np.array([machine.work.thread_instructions >> shift]).astype(dtype))
+
+    return step
 
 
 def _to_generic(machine: Machine, ins: Instruction) -> Step:

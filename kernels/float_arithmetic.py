@@ -15,7 +15,7 @@ from .machine import Machine, Mask, Step, not_modelled
 from .operation import Function, operation, source_count
 from .program import Instruction
 
-__all__ = ["approximate_step", "canonical_function", "float_step", "half_function"]
+__all__ = ["APPROXIMATE", "approximate_step", "canonical_function", "float_step", "half_function"]
 
 
 def canonical_function(function: Function, *, ftz: bool) -> Function:
@@ -58,11 +58,15 @@ _FUNCTIONS: dict[str, Function] = {
 _APPROXIMATE = {*_FUNCTIONS} - {"add", "sub", "mul", "fma"}
 
 
+#: Reason for which approximate instructions are rejected unless they are allowed.
+APPROXIMATE = "the results are not bit-exact; the option 'approximate' allows such instructions"
+
+
 def approximate_step(machine: Machine, ins: Instruction) -> Step:
     """Return a function that computes an approximate instruction in f64. Results can differ from those of a GPU."""
     name, type_ = ins.words[0], ins.words[-1]
     if not machine.launch.approximate:
-        raise not_modelled(ins, "the results are not bit-exact; the option 'approximate' allows such instructions")
+        raise not_modelled(ins, APPROXIMATE)
     if type_ != "f32":
         raise not_modelled(ins)
     function, ftz = _FUNCTIONS[name], "ftz" in ins.words

@@ -15,7 +15,7 @@ from .ptx_variables import check_size
 
 __all__ = ["Body", "Function", "Module"]
 
-#: Maximum number of registers and of instructions in a kernel, of calls of functions, and of calls that contain a call.
+#: Maximum number of registers, of instructions and of calls of functions in a kernel, and maximum depth of calls.
 _MOST_REGISTERS, _MOST_INSTRUCTIONS, _MOST_CALLS, _DEEPEST_CALL = 1 << 20, 1 << 20, 1 << 14, 64
 #: Directives in the body of a kernel that do not affect its results.
 _IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
@@ -272,7 +272,9 @@ class Body:
         if function in [each for each, _ in self.calls]:
             raise KernelError(f"the function {name} calls itself, which is not modelled")
         if len(given) != len(function.parameters) or not all(isinstance(each, Symbol) for each in given):
-            raise KernelError(f"a call of {name} needs {len(function.parameters)} results and parameters in '.param'")
+            raise KernelError(
+                f"a call of {name} needs a total of {len(function.parameters)} results and parameters in '.param'"
+            )
         outer = self.place, self.names, self.labels, self.open, self.begun
         self.blocks += 1
         end = f"@{self.blocks}"  # no label has an empty name

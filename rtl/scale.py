@@ -104,11 +104,11 @@ class GroupScale(wiring.Component):
             exponent: Value = code.as_signed() if "ue8m0" not in self.config.scales else code - _UE8M0_BIAS
             nan: Value = code.all()
             if "ue4m3" in self.config.scales:
-                # Fields of the scale codes, and the significand in eighths:
+                # Fields of the scale codes, and the four bits of the significand, whose highest bit counts one:
                 #
-                #     bit       7           6 ... 3     2 ... 0      significand, in eighths
-                #     ue4m3     ignored     field       fraction     field != 0, then the fraction
-                #     ue8m0     exponent + 127 in all 8 bits         1000
+                #     bit       7           6 ... 3     2 ... 0      significand
+                #     ue4m3     ignored     exponent    fraction     {exponent != 0, fraction}
+                #     ue8m0     exponent + 127 in all 8 bits         0b1000
                 fraction, field = code[:3], code[3:7]
                 small_significand = Cat(fraction, field.any())
                 small_exponent = Cat(field[0] | ~field.any(), field[1:]) - _UE4M3_BIAS

@@ -197,7 +197,7 @@ def _parts(survey: Survey) -> list[list[str]]:
 
 
 def _beside_units(survey: Survey, total: Amounts) -> str:
-    """Return a text on the share of area outside units and, if known, the share of operand selection in a unit."""
+    """Return a text: fraction of area outside the dot-product units and, if known, of operand selection in a unit."""
     first = survey.recipe.amounts[0]
     units = survey.parts[0].amounts[first]
     line = f"{100 - 100 * units / total[first]:.1f} % of the area is outside the units"

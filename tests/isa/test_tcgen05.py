@@ -152,6 +152,5 @@ def test_every_opcode() -> None:
     result = list(every_opcode())
     assert all(parse_opcode(str(opcode)) == opcode for opcode in result)
     told = {(o.sparse, o.kind, o.cta_group, o.weight_stationary, o.scale_size) for o in result}
-    of_a_form = 2 * (len(KINDS) + 1) + sum(not kind.scales for kind in KINDS.values())
-    assert len(told) == len(result) == 2 * of_a_form
+    assert len(told) == len(result) == 2 * (2 * (len(KINDS) + 1) + sum(not kind.scales for kind in KINDS.values()))
     assert {opcode.scale_word for opcode in result} == {"", "scale_vec::2X", "scale_vec::4X"}

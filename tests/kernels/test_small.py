@@ -153,6 +153,11 @@ def test_numbers_have_the_type_of_their_parameter() -> None:
         run_kernel(program, 1, WORDS, [0.5, 1, result])
 
 
+def test_clocks_advance() -> None:
+    wait = "mov.u64 %rd3, %clock64; W: mov.u64 %rd4, %globaltimer; setp.eq.u64 %p1, %rd3, %rd4; @%p1 bra W;"
+    assert not run(f"{wait} mov.u32 %r2, %clock_hi;", np.ones(32, np.uint32), 32, approximate=True).any()
+
+
 def test_threads_of_a_warp_exchange(rng: Random) -> None:
     words, lane = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32), np.arange(WORDS)
     for body, source in (
@@ -286,6 +291,7 @@ def test_rejected_kernels() -> None:
         ("ld.global.u32 %r1, [%rd1+256];", "4 bytes is not inside global memory; thread 0"),
         ("mov.u32 %r3, 4096; st.shared.u32 [%r3], %r0;", "4 bytes is not inside shared memory; thread 0"),
         ("ex2.approx.f32 %f1, %f2;", r"^line 18: 'ex2.approx.f32' is not modelled"),
+        ("mov.u64 %rd3, %clock64;", "^line 18: 'mov.u64' is not modelled: the results are not bit-exact"),
         ("mov.u32 %r1, %nothing;", "the operand '%nothing' is not modelled"),
         ("bra NOWHERE;", "^line 18: there is no label 'NOWHERE'$"),
         (".reg .v2 .b128 %w<2>;", "^line 18: registers of .b128 are not modelled$"),
