@@ -11,10 +11,11 @@ import numpy as np
 from ..errors import InstructionError
 from ..isa.matrix_moves import ROW_BYTES, matrix_move_map, parse_matrix_move
 from ..operands.matrix_moves import unpacked
-from .machine import CLUSTER_SHIFT, WARP, Builder, Machine, Mask, Places, Step, not_modelled
+from .machine import WARP, Builder, Machine, Places, Step, not_modelled
 from .memory import UNSIGNED
 from .program import Address, Instruction, Operand, Register, Symbol, items_of, size_of
 from .reductions import REDUCTIONS, apply_in_turn, is_reduction, memory_type, reduction
+from .registers import CLUSTER_SHIFT, Mask
 from .values import numpy_type
 
 __all__ = ["ACCESS", "space_of"]

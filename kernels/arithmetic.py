@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from . import integers
 from .float_arithmetic import APPROXIMATE, approximate_step, float_step
-from .machine import Builder, Machine, Mask, Step, not_modelled
+from .machine import Builder, Machine, Step, not_modelled
 from .memory import GLOBAL_BASE, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, UNSIGNED
 from .operation import Function, operation, source_count
 from .program import Instruction, Special, Vector, items_of, size_of
+from .registers import Mask
 from .values import numpy_type
 
 __all__ = ["ARITHMETIC"]

@@ -10,8 +10,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from .machine import Machine, Mask, Step, not_modelled
+from .machine import Machine, Step, not_modelled
 from .program import Address, Instruction, Operand, Sink
+from .registers import Mask
 
 __all__ = ["Barriers", "barrier_step", "barriers", "mbarrier_reader", "wait_step"]
 

@@ -16,10 +16,11 @@ from .access import space_of
 from .barriers import barriers
 from .codes import Rounding, encoded
 from .copies import ThreadGroups, copy_step, group_step
-from .machine import WARP, Machine, Mask, Reader, Step, not_modelled
+from .machine import WARP, Machine, Step, not_modelled
 from .memory import GLOBAL_BASE, SHARED_WINDOW, GlobalMemory
 from .program import Address, Immediate, Instruction, Operand, Vector, at_line
 from .reductions import REDUCTIONS, is_reduction, memory_type, reduction
+from .registers import Mask, Reader
 from .tensor_maps import FIELDS, MAP_BYTES, MapRecord
 from .values import numpy_type
 

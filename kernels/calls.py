@@ -8,9 +8,10 @@ import re
 
 import numpy as np
 
-from .machine import Builder, Machine, Mask, Step, not_modelled
+from .machine import Builder, Machine, Step, not_modelled
 from .memory import UNSIGNED
 from .program import Instruction
+from .registers import Mask
 
 __all__ = ["call_step"]
 

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.memory import UNIT_BYTES
-from .machine import WARP, Machine, Mask
+from .machine import WARP, Machine
 from .memory import cells_of, views
 from .program import Instruction
+from .registers import Mask
 from .tensor_order import TensorOrder
 from .tiles import CopiedTiles
 

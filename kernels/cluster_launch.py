@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from ..isa.memory import UNIT_BYTES
 from .bulk_copies import write_later
 from .geometry import cta_numbers
-from .machine import Machine, Mask, Step, not_modelled
+from .machine import Machine, Step, not_modelled
 from .program import Immediate, Instruction, Vector, items_of
+from .registers import Mask
 
 __all__ = ["cluster_launch_step"]
 

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from .codes import decoded, flushed
 from .integers import COMBINATIONS
-from .machine import Builder, Machine, Mask, Step, not_modelled
+from .machine import Builder, Machine, Step, not_modelled
 from .operation import Function, operation
 from .program import Instruction, Operand, pair_of, size_of
+from .registers import Mask
 
 __all__ = ["COMPARISON"]
 

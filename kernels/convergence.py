@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .machine import LANE_BITS, WARP, WARPGROUP, Machine, Reader
+from .machine import LANE_BITS, WARP, WARPGROUP, Machine
 from .program import Instruction
+from .registers import Reader
 
 __all__ = ["Convergence"]
 

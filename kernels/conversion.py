@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from ..isa.formats import FORMATS
 from .codes import Rounding, clamped, converted_nan, decoded, encoded, flushed
-from .machine import Machine, Mask, Step, not_modelled
+from .machine import Machine, Step, not_modelled
 from .memory import UNSIGNED
 from .program import Immediate, Instruction, items_of, size_of
+from .registers import Mask
 from .values import numpy_type
 
 __all__ = ["conversion_step"]

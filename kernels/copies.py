@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .barriers import barriers, mbarrier_reader
-from .machine import Machine, Mask, Reader, Step, not_modelled
+from .machine import Machine, Step, not_modelled
 from .program import Address, Immediate, Instruction, Negated, Operand, Register
+from .registers import Mask, Reader
 
 __all__ = ["ThreadGroups", "copy_step", "group_step"]
 

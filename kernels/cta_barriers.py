@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .barriers import WaitStep
-from .machine import Machine, Writer, not_modelled
+from .machine import Machine, not_modelled
 from .program import Immediate, Instruction
+from .registers import Writer
 
 __all__ = ["CtaBarriers"]
 

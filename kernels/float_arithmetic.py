@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from ..tensors.fused import fused
 from .codes import Rounding, canonical, clamped, decoded, encoded, first_nan, flushed
-from .machine import Machine, Mask, Step, not_modelled
+from .machine import Machine, Step, not_modelled
 from .operation import Function, operation, source_count
 from .program import Instruction
+from .registers import Mask
 
 __all__ = ["APPROXIMATE", "approximate_step", "canonical_function", "float_step", "half_function"]
 

@@ -17,8 +17,9 @@ from ..isa.instructions import parse
 from ..isa.operands import Immediates
 from .cycles import TensorWork
 from .descriptors import constant_bits
-from .machine import WARP, Machine, Mask, Step, not_modelled
+from .machine import WARP, Machine, Step, not_modelled
 from .program import Immediate, Instruction, Kernel, Operand, Vector, at_line
+from .registers import Mask
 
 __all__ = ["called", "constant_number", "mma_step", "mma_steps", "parsed"]
 

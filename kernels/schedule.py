@@ -21,9 +21,10 @@ from .comparison import COMPARISON
 from .convergence import Convergence
 from .conversion import conversion_step
 from .cta_barriers import CtaBarriers
-from .machine import Builder, Machine, Mask, Reader, Step, not_modelled
+from .machine import Builder, Machine, Step, not_modelled
 from .mma import mma_step, mma_steps
 from .program import Instruction, Register, Symbol, size_of
+from .registers import Mask, Reader
 from .tensor_memory import tcgen05_step
 from .warps import WARPS
 from .wgmma import waiting_for_wgmma, wgmma_registers, wgmma_step

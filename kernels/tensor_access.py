@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.tensor_memory import COLUMNS, LANES
-from .machine import WARP, Machine, Mask, Step, not_modelled
+from .machine import WARP, Machine, Step, not_modelled
 from .program import Address, Immediate, Instruction, Operand, items_of
+from .registers import Mask
 from .tensor_order import TensorOrder
 
 __all__ = ["TensorMemory", "load_step", "store_step", "tensor_memory"]

@@ -19,9 +19,10 @@ from ..isa.tcgen05 import parse_opcode
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap
 from .barriers import barriers
 from .cycles import TensorWork
-from .machine import WARP, Builder, Machine, Mask, Reader, Step, not_modelled
+from .machine import WARP, Builder, Machine, Step, not_modelled
 from .mma import called
 from .program import Address, Instruction, Vector, at_line
+from .registers import Mask, Reader
 from .tensor_access import load_step, store_step, tensor_memory
 from .tensor_order import Accesses
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .integers import COMBINATIONS
-from .machine import LANE_BITS, WARP, Builder, Machine, Mask, Reader, Step, not_modelled
+from .machine import LANE_BITS, WARP, Builder, Machine, Step, not_modelled
 from .program import Instruction, Pair, Sink, pair_of
+from .registers import Mask, Reader
 from .values import numpy_type
 
 __all__ = ["WARPS"]

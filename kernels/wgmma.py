@@ -18,10 +18,11 @@ from ..isa.memory import SharedDescriptor, decode_descriptor, operand_map
 from ..isa.operands import Immediates
 from .copies import ThreadGroups, group_step
 from .cycles import TensorWork
-from .machine import WARP, WARPGROUP, Machine, Mask, Step, not_modelled
+from .machine import WARP, WARPGROUP, Machine, Step, not_modelled
 from .memory import pieces_of
 from .mma import called, constant_number, parsed
 from .program import Address, Instruction, Vector, at_line, register_names
+from .registers import Mask
 
 __all__ = ["waiting_for_wgmma", "wgmma_registers", "wgmma_step"]
 
