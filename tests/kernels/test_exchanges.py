@@ -177,3 +177,25 @@ def test_reductions(rng: Random) -> None:
     done = run_kernel(text, kernel.grid, kernel.block, arguments, shared=kernel.shared).after(before)
     exact = before.astype(np.float64) + kernel.expected.view(np.float16)
     np.testing.assert_array_equal(done, exact.astype(np.float16))
+
+
+def test_maps_that_do_not_fit() -> None:
+    array = np.zeros((64, 64), np.float16)
+    program = text("").replace(".param .u64 p1", ".param .align 64 .b8 p1[128]").replace("ld.param.u64 %rd2, [p1];", "")
+    for changes, message in (
+        ({"box": 64}, "the box of a tensor map must be a tuple of integers, not 64"),
+        ({"box": (64.0, 64)}, "the box of a tensor map must be a tuple of integers"),
+        ({"box": (64,)}, "strides of equal length"),
+        ({"box": (0, 64)}, r"sides of 1 to 256 elements, .* not \(0, 64\)"),
+        ({"swizzle": "32B"}, "the rows of a box have 128 bytes; the swizzle 32B allows at most 32"),
+        ({"shape": (128, 64)}, "a tensor map of 16384 bytes does not fit an array of 8192 bytes$"),
+        ({"shape": (-1, 64)}, r"axes of a tensor map have 1 to 2\^32 - 1 elements"),
+        ({"strides": (-128, 2)}, r"multiples of 16 bytes, the strides 0 to 2\^40; not 0x\w+ and \(-128,\)"),
+        ({"strides": (130, 2), "shape": (9, 9)}, "multiples of 16 bytes"),
+        ({"element": "u32"}, "a tensor map with elements of u32 does not fit an array of float16"),
+        ({"array": array.view(np.int16), "fill": "nan"}, "fill of nan requires elements of type f16, .* f64, not u16"),
+        ({"interleave": "16B"}, "interleave '16B' of a tensor map is not modelled"),
+    ):
+        fields = {"array": array, "box": (64, 64)} | changes
+        with pytest.raises(KernelError, match=message):
+            run_kernel(program, 1, WORDS, [0, TensorMap(**fields)])
