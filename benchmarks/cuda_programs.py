@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from kernel_records import fields
+from launch_kernels import MAP_TYPES
 from numpy.typing import NDArray
 from sptc.errors import KernelError
 from sptc.kernels import launch as kernel_launch
@@ -37,8 +38,7 @@ RUNTIME = Path(__file__).parent / "cuda" / "runtime.cpp"
 #: First address that :class:`~sptc.kernels.memory.GlobalMemory` assigns.
 FIRST_ADDRESS = GLOBAL_BASE + 512
 #: PTX element type for each code of ``CUtensorMapDataType``.
-ELEMENTS = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz",
-            "b4x16", "b4x16_p64", "b6x16_p32")  # fmt: skip
+ELEMENTS = {code: name for name, code in MAP_TYPES.items() if isinstance(name, str)}
 SIZES = ("--m=256", "--n=256", "--k=512", "--iterations=0")
 
 

@@ -4,9 +4,10 @@ Source: PTX ISA, "Data Movement and Conversion Instructions". Stores of several 
 are executed in the order of thread numbers; PTX does not define this order.
 """
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import InstructionError
 from ..isa.matrix_moves import ROW_BYTES, matrix_move_map, parse_matrix_move
@@ -57,18 +58,27 @@ def _accesses(machine: Machine, ins: Instruction, address: Operand, registers: i
     return machine.places(address, space_of(ins), ins, octets), octets, min(octets, 16)
 
 
+def _order(
+    machine: Machine, ins: Instruction, mask: Mask, at: NDArray[np.int64], octets: int
+) -> AbstractContextManager[None]:
+    """Return a context for accesses to shared memory: the checker orders atomics and strong accesses."""
+    is_strong = ins.words[0] in ("atom", "red") or not _STRONG.isdisjoint(ins.words)
+    context: AbstractContextManager[None] = machine.checker.strong(mask, at, octets) if is_strong else nullcontext()
+    return context
+
+
 def _load(machine: Machine, ins: Instruction) -> Step:
     if ins.words[1] == "matrix":
         raise not_modelled(ins)
     (type_, _), items = _type_of(ins), items_of(ins.operands[0])
     places, octets, unit = _accesses(machine, ins, ins.operands[1], len(items))
     dtype, writes = numpy_type(type_), [machine.writer(item, type_) for item in items]
-    shift, columns, is_strong = unit.bit_length() - 1, unit // dtype.itemsize, not _STRONG.isdisjoint(ins.words)
+    shift, columns = unit.bit_length() - 1, unit // dtype.itemsize
 
     def load(mask: Mask) -> None:
         where, at = places(mask)
         if machine.checker and where == "shared":
-            with machine.checker.strong(mask, at, octets) if is_strong else nullcontext():
+            with _order(machine, ins, mask, at, octets):
                 machine.checker.reads(ins, mask, at, octets)
         memory, index = machine.views[where][unit], at >> shift
         for first in range(0, len(items), columns):
@@ -83,14 +93,14 @@ def _store(machine: Machine, ins: Instruction) -> Step:
     size, items = size_of(_type_of(ins)[0]), items_of(ins.operands[1])
     places, octets, unit = _accesses(machine, ins, ins.operands[0], len(items))
     reads = [machine.reader(item, f"b{8 * size}") for item in items]
-    shift, columns, is_strong = unit.bit_length() - 1, unit // size, not _STRONG.isdisjoint(ins.words)
+    shift, columns = unit.bit_length() - 1, unit // size
 
     def store(mask: Mask) -> None:
         where, at = places(mask)
         if where == "param":
             raise machine.fault(ins, "the instruction stores to parameter space")
         if machine.checker and where == "shared":
-            with machine.checker.strong(mask, at, octets) if is_strong else nullcontext():
+            with _order(machine, ins, mask, at, octets):
                 machine.checker.wrote(ins, mask, at, octets)
         memory, chosen = machine.views[where][unit], slice(None) if mask is None else mask
         index = machine.every(at)[chosen] >> shift
@@ -137,7 +147,7 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
         if where not in functions:
             raise machine.fault(ins, f"{where} memory has no atomic operations", int(threads[0]))
         if machine.checker and where == "shared":
-            with machine.checker.strong(mask, at, size * width):
+            with _order(machine, ins, mask, at, size * width):
                 machine.checker.wrote(ins, mask, at, size * width)
         elements = machine.every(at)[threads] // size
         memory = machine.views[where][size].view(dtype)

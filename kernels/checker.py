@@ -344,11 +344,11 @@ class Checker:
         word, number = np.divmod(keys, self.machine.count // WARP)
         group, warp = np.divmod(number, self.warps)
         slots = self._slots(word)
-        of_warps: Any = (slice(None), group, warp)
-        of_words: Any = (slice(None), slots)
-        np.maximum.at(self.clocks, of_warps, self.word_clocks[of_words])
+        warp_index: Any = (slice(None), group, warp)
+        word_index: Any = (slice(None), slots)
+        np.maximum.at(self.clocks, warp_index, self.word_clocks[word_index])
         yield
-        np.maximum.at(self.word_clocks, of_words, self.clocks[of_warps])
+        np.maximum.at(self.word_clocks, word_index, self.clocks[warp_index])
         group, warp = np.divmod(warps, self.warps)
         self.seen[group, warp, warp] += 1
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..isa.memory import UNIT_BYTES
 from .bulk_copies import write_later
-from .geometry import cta_numbers
+from .geometry import cta_numbers, positions
 from .machine import Machine, Step, not_modelled
 from .program import Immediate, Instruction, Vector, items_of
 from .registers import Mask
@@ -39,9 +39,8 @@ def _response(machine: Machine) -> NDArray[np.uint32]:
     cancelled = machine.clusters.take(1)
     if not cancelled:
         return np.zeros(4, np.uint32)
-    number = int(cta_numbers(machine.launch, cancelled)[0])
-    width, height, _ = machine.launch.grid
-    return np.array([number % width, number // width % height, number // (width * height), 1], np.uint32)
+    first = cta_numbers(machine.launch, cancelled)[:1]
+    return np.concatenate([*positions(first, machine.launch.grid), [1]]).astype(np.uint32)
 
 
 def _request(machine: Machine, ins: Instruction) -> Step:

@@ -124,11 +124,11 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     function = _keeping_nan(name, compute) if type_ == "f64" else canonical_function(compute, ftz="ftz" in qualifiers)
     inner = (lambda *values: clamped(function(*values))) if "sat" in qualifiers else function
     if is_pair:
-        return operation(machine, ins, _of_pairs(inner), ["b64"] * source_count(ins), "b64")
+        return operation(machine, ins, _on_pairs(inner), ["b64"] * source_count(ins), "b64")
     return operation(machine, ins, inner, [type_] * source_count(ins), type_)
 
 
-def _of_pairs(function: Function) -> Function:
+def _on_pairs(function: Function) -> Function:
     """Return an operation on registers that hold two f32 values, from an operation on f32 values."""
 
     def combine(*registers: NDArray) -> NDArray[np.uint64]:

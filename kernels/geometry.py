@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Clusters", "Launch", "cta_numbers", "special_registers"]
+__all__ = ["Clusters", "Launch", "cta_numbers", "positions", "special_registers"]
 
 _AXES = "xyz"
 
@@ -56,6 +56,12 @@ class Clusters:
         return range(first, self.taken)
 
 
+def positions(numbers: NDArray[np.int64], sides: tuple[int, int, int]) -> list[NDArray[np.int64]]:
+    """Return the indices along x, y and z of items with linear numbers, in a block with the given sides."""
+    width, height, _ = sides
+    return [numbers % width, numbers // width % height, numbers // (width * height)]
+
+
 def cta_numbers(launch: Launch, clusters: range) -> NDArray[np.int64]:
     """Return the linear numbers, in the grid, of the CTAs of some clusters, cluster by cluster."""
     size = launch.cluster_size
@@ -81,10 +87,12 @@ def special_registers(
     cta = ctas[numbers // launch.lanes]
     values: dict[str, Any] = {"%laneid": thread % 32, "%warpid": thread // 32, "%smid": np.array([0])}
     values |= {"%nwarpid": np.array([-(-launch.threads // 32)]), "%clusterid.x": cta // launch.cluster_size}
-    rest_thread, rest_cta, rank, scale = thread, cta, np.zeros_like(cta), 1
-    for axis, block, grid, cluster in zip(_AXES, launch.block, launch.grid, launch.cluster, strict=True):
-        values[f"%tid.{axis}"], rest_thread = rest_thread % block, rest_thread // block
-        position, rest_cta = rest_cta % grid, rest_cta // grid
+    rank, scale = np.zeros_like(cta), 1
+    values |= {f"%tid.{axis}": index for axis, index in zip(_AXES, positions(thread, launch.block), strict=True)}
+    indices = positions(cta, launch.grid)
+    for axis, position, block, grid, cluster in zip(
+        _AXES, indices, launch.block, launch.grid, launch.cluster, strict=True
+    ):
         values[f"%ctaid.{axis}"] = position
         values[f"%ntid.{axis}"], values[f"%nctaid.{axis}"] = np.array([block]), np.array([grid])
         values[f"%cluster_ctaid.{axis}"] = position % cluster

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..errors import KernelError
 from .program import Address, Instruction, Kernel, Negated, Operand, Register, Symbol, Vector, size_of
-from .ptx_operands import Named, parse_constant, parse_operand, split
+from .ptx_operands import NamedOperand, parse_constant, parse_operand, split
 from .ptx_variables import check_size
 
 __all__ = ["Body", "Function", "Module"]
@@ -73,7 +73,7 @@ class Body:
         #: Bytes of local memory that are in use at the start of each block that has not ended.
         self.begun: list[int] = [0]
         #: Operand for each name, by scope: a register, the registers of a vector or of one b128, or a variable.
-        self.names: list[dict[str, Named]] = [{}]
+        self.names: list[dict[str, NamedOperand]] = [{}]
         #: Variable in shared memory for each position of a declaration. All calls of a function use the same variable.
         self.shared: dict[int, Symbol] = {}
         for start, text in module.shared:
@@ -118,7 +118,7 @@ class Body:
         self.ends[space] = start + size
         (self.kernel.shared if space == "shared" else self.kernel.local)[variable.name] = start, size
 
-    def find(self, name: str) -> Named | None:
+    def find(self, name: str) -> NamedOperand | None:
         """Return the operand for a name in the innermost scope that declares the name."""
         scopes = (*reversed(self.names), self.outer)
         return next((names[name] for names in scopes if name in names), None)
@@ -234,10 +234,11 @@ class Body:
         operation = name.split(".")[0]
         if operation == "call":
             results = split(arguments.pop(0)[1:-1]) if arguments and arguments[0].startswith("(") else []
-            called, list_ = [*arguments, "", "()"][:2] if len(arguments) != 1 else (arguments[0], "()")
-            if not list_.startswith("(") or not list_.endswith(")"):
-                raise KernelError(f"'{list_[:60]}' is not a list of parameters")
-            parameters = split(list_[1:-1])
+            called = arguments.pop(0) if arguments else ""
+            rest = arguments.pop(0) if arguments else "()"
+            if not rest.startswith("(") or not rest.endswith(")"):
+                raise KernelError(f"'{rest[:60]}' is not a list of parameters")
+            parameters = split(rest[1:-1])
             if {*results} & {*parameters}:
                 raise KernelError("a variable that is both a result and a parameter of a call is not modelled")
             if function := self.module.functions.get(called):
@@ -265,13 +266,13 @@ class Body:
 
     def inline(self, function: Function, arguments: list[str], guard: Operand | None, line: int) -> None:
         """Read a function's body in place of its call. `arguments` are the caller's names of results and parameters."""
-        name, given = function.name, [self.find(each) for each in arguments]
+        name, variables = function.name, [self.find(each) for each in arguments]
         self.inlined += 1
         if len(self.calls) == _DEEPEST_CALL or self.inlined > _MOST_CALLS:
             raise KernelError(f"calls are nested more than {_DEEPEST_CALL} deep, or there are more than {_MOST_CALLS}")
         if function in [each for each, _ in self.calls]:
             raise KernelError(f"the function {name} calls itself, which is not modelled")
-        if len(given) != len(function.parameters) or not all(isinstance(each, Symbol) for each in given):
+        if len(variables) != len(function.parameters) or not all(isinstance(each, Symbol) for each in variables):
             raise KernelError(
                 f"a call of {name} needs a total of {len(function.parameters)} results and parameters in '.param'"
             )
@@ -281,7 +282,7 @@ class Body:
         if guard:
             skipped = guard.operand if isinstance(guard, Negated) else Negated(guard)
             self.add(Instruction("bra", (Symbol(end),), skipped, line))
-        scope = {key: each for key, each in zip(function.parameters, given, strict=True) if each}
+        scope = {key: each for key, each in zip(function.parameters, variables, strict=True) if each}
         self.place, self.names, self.labels, self.open = function.begin, [scope], [{}], [self.blocks]
         self.begun = [self.ends["local"]]
         self.calls.append((function, end))

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from ..errors import KernelError
 from .program import Address, Immediate, Negated, Operand, Pair, Register, Sink, Special, Symbol, Vector
 
-__all__ = ["Named", "parse_constant", "parse_operand", "split"]
+__all__ = ["NamedOperand", "parse_constant", "parse_operand", "split"]
 
 #: Operand that a declared name stands for.
-Named = Register | Vector | Symbol
+NamedOperand = Register | Vector | Symbol
 _OPEN, _CLOSE = "{[(", "}])"
 
 
@@ -54,7 +54,7 @@ _NAME = r"[%$\w]+(?:\.[xyzw])?"
 _ADDRESS = re.compile(rf"({_NAME}|-?\w+)\s*(?:([+-])\s*(-?\w+))?")
 
 
-def parse_operand(text: str, find: Callable[[str], Named | None]) -> Operand:
+def parse_operand(text: str, find: Callable[[str], NamedOperand | None]) -> Operand:
     """Parse an operand. `find` returns what a declared name stands for, or None."""
     if text.startswith("["):
         first, *more = (split(text[1:-1]) or [""]) if text.endswith("]") else (text,)
@@ -72,13 +72,13 @@ def parse_operand(text: str, find: Callable[[str], Named | None]) -> Operand:
     return _vector(text, find)
 
 
-def _vector(text: str, find: Callable[[str], Named | None]) -> Operand:
+def _vector(text: str, find: Callable[[str], NamedOperand | None]) -> Operand:
     if text.startswith("{") and text.endswith("}"):
         return Vector(tuple(_scalar(part, find) for part in split(text[1:-1])))
     return _scalar(text, find)
 
 
-def _scalar(text: str, find: Callable[[str], Named | None]) -> Operand:
+def _scalar(text: str, find: Callable[[str], NamedOperand | None]) -> Operand:
     if text == "_":
         return Sink()
     if constant := parse_constant(text):

@@ -211,10 +211,10 @@ def test_tensors(rng: Random) -> None:
     torch = pytest.importorskip("torch")
     weights, x = sparse(rng, 8, 64, np.float32), rng.standard_normal((64, 3)).astype(np.float32)
     for name, fmt, d in (("bfloat16", "bf16", "bf16"), ("float16", "f16", "f32"), ("float8_e4m3fn", "e4m3", "f32")):
-        of_torch = (torch.from_numpy(array).to(getattr(torch, name)) for array in (weights, x))
-        found = sptc.gemm(*of_torch, result=d)
-        assert found.dtype.name == {"bf16": "bfloat16", "f32": "float32"}[d]
-        np.testing.assert_array_equal(found, sptc.gemm(weights, x, format=fmt, result=d))
+        tensors = (torch.from_numpy(array).to(getattr(torch, name)) for array in (weights, x))
+        product = sptc.gemm(*tensors, result=d)
+        assert product.dtype.name == {"bf16": "bfloat16", "f32": "float32"}[d]
+        np.testing.assert_array_equal(product, sptc.gemm(weights, x, format=fmt, result=d))
     halves = torch.from_numpy(weights).half().requires_grad_(), torch.from_numpy(x).half()[:, 0]
     np.testing.assert_array_equal(sptc.gemm(*halves), sptc.gemm(weights.astype(np.float16), x[:, 0], format="f16"))
 

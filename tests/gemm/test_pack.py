@@ -53,17 +53,17 @@ def codes(fmt: Format, shape: tuple[int, ...], rng: Random) -> np.ndarray:
 
 def drawn(i: Instruction, rng: Random, lead: tuple[int, ...] = (2,)) -> dict[str, Any]:
     """Return random arguments of `pack`. Sparse A is given as its stored elements and metadata."""
-    found = {
+    arguments = {
         "a": codes(i.a, (*lead, i.m, i.stored_k), rng),
         "b": codes(i.b, (*lead, i.k, i.n), rng),
         "c": codes(i.c, (*lead, i.m, i.n), rng),
     }
     if i.sparse:
-        found["nibbles"] = random_nibbles(i, int(np.prod(lead)), rng).reshape(*lead, i.m, i.chunks)
+        arguments["nibbles"] = random_nibbles(i, int(np.prod(lead)), rng).reshape(*lead, i.m, i.chunks)
     if i.scale_size:
         for name, lines in (("scale_a", i.m), ("scale_b", i.n)):
-            found[name] = rng.integers(0, 256, (*lead, lines, i.scale_size), dtype=np.uint8)
-    return found
+            arguments[name] = rng.integers(0, 256, (*lead, lines, i.scale_size), dtype=np.uint8)
+    return arguments
 
 
 def unplaced(text: str, selector: int) -> bool:
@@ -76,26 +76,26 @@ def unplaced(text: str, selector: int) -> bool:
     return False
 
 
-def same(found: np.ndarray | None, wanted: np.ndarray) -> bool:
-    return found is not None and found.shape == wanted.shape and (found.view(wanted.dtype) == wanted).all()
+def same(actual: np.ndarray | None, reference: np.ndarray) -> bool:
+    return actual is not None and actual.shape == reference.shape and (actual.view(reference.dtype) == reference).all()
 
 
-def run(i: Instruction, held: dict[str, Any]) -> dict[str, Any]:
+def run(i: Instruction, packed: dict[str, Any]) -> dict[str, Any]:
     if i.family == "mma":
-        return {"instruction": held["instruction"], "d": sptc.mma(**held, arch=i.architectures[-1])}
+        return {"instruction": packed["instruction"], "d": sptc.mma(**packed, arch=i.architectures[-1])}
     if i.family == "wgmma":
-        return {"instruction": held["instruction"], "d": sptc.wgmma(**held)}
-    return {**{name: held[name] for name in ("instruction", "d", "idesc")}, "tmem": sptc.tcgen05_mma(**held)}
+        return {"instruction": packed["instruction"], "d": sptc.wgmma(**packed)}
+    return {**{name: packed[name] for name in ("instruction", "d", "idesc")}, "tmem": sptc.tcgen05_mma(**packed)}
 
 
-def expected(i: Instruction, given: dict[str, Any]) -> np.ndarray:
+def expected(i: Instruction, matrices: dict[str, Any]) -> np.ndarray:
     """Return the codes of D, computed by the golden model from the matrices."""
 
     def placed(name: str, fmt: Format) -> np.ndarray:
-        return given[name].astype(CONTAINERS[max(8, i.container_bits)]) << (i.low_bit(fmt) - fmt.ignored_low_bits)
+        return matrices[name].astype(CONTAINERS[max(8, i.container_bits)]) << (i.low_bit(fmt) - fmt.ignored_low_bits)
 
-    others = {name: given.get(name) for name in ("nibbles", "scale_a", "scale_b")}
-    return multiply(i, i.architectures[-1], MatrixOperands(placed("a", i.a), placed("b", i.b), given["c"], **others))
+    others = {name: matrices.get(name) for name in ("nibbles", "scale_a", "scale_b")}
+    return multiply(i, i.architectures[-1], MatrixOperands(placed("a", i.a), placed("b", i.b), matrices["c"], **others))
 
 
 @pytest.mark.quick_cases(24)
@@ -103,24 +103,25 @@ def expected(i: Instruction, given: dict[str, Any]) -> np.ndarray:
 def test_there_and_back(text: str, rng: Random) -> None:
     """Unpacking returns the packed matrices, and the instruction computes their product from the packed operands."""
     i, tried = parsed(text), 0
-    given = drawn(i, rng)
+    matrices = drawn(i, rng)
     for selector in range(i.sparsity_selectors):
         if unplaced(text, selector):
             with pytest.raises(OperandError, match="no public source states"):
-                sptc.pack(text, **given, selector=selector)
+                sptc.pack(text, **matrices, selector=selector)
             continue
-        held = sptc.pack(text, **given, selector=selector)
+        packed = sptc.pack(text, **matrices, selector=selector)
         tried += 1
-        found = sptc.unpack(**held)
-        assert same(found.stored, given["a"])
-        assert same(found.b, given["b"])
-        assert same(found.c if i.family == "mma" else found.d, given["c"])
+        unpacked = sptc.unpack(**packed)
+        assert same(unpacked.stored, matrices["a"])
+        assert same(unpacked.b, matrices["b"])
+        assert same(unpacked.c if i.family == "mma" else unpacked.d, matrices["c"])
         for name in ("nibbles", "scale_a", "scale_b"):
-            assert name not in given or same(getattr(found, name), given[name]), name
+            assert name not in matrices or same(getattr(unpacked, name), matrices[name]), name
         if i.sparse:
-            flat = Compressed(given["a"].reshape(-1, i.stored_k), given["nibbles"].reshape(-1, i.chunks), i.granularity)
-            assert same(found.a, expand(flat, i.rule.name, strict=True).reshape(2, i.m, i.k))
-        assert same(sptc.unpack(**run(i, held)).d, expected(i, given))
+            stored, nibbles = matrices["a"].reshape(-1, i.stored_k), matrices["nibbles"].reshape(-1, i.chunks)
+            flat = Compressed(stored, nibbles, i.granularity)
+            assert same(unpacked.a, expand(flat, i.rule.name, strict=True).reshape(2, i.m, i.k))
+        assert same(sptc.unpack(**run(i, packed)).d, expected(i, matrices))
     assert tried in (0, i.sparsity_selectors)
 
 
@@ -130,24 +131,24 @@ def test_shared_memory(a_from: str, swizzle: str, rng: Random) -> None:
     for types in ("m64n24k16.f32.tf32.tf32", "m64n40k32.f16.f16.f16", "m64n8k64.s32.u8.s8", "m64n16k64.f32.e5m2.e4m3"):
         text = f"wgmma.mma_async.sp.sync.aligned.{types}"
         i = parsed(text)
-        given = drawn(i, rng)
-        held = sptc.pack(text, **given, a_from=a_from, swizzle=swizzle)
-        assert isinstance(held["a"], int) == (a_from == "shared")
-        found = sptc.unpack(**held)
-        assert same(found.stored, given["a"])
-        assert same(found.b, given["b"])
-        assert same(sptc.unpack(text, d=sptc.wgmma(**held)).d, expected(i, given))
+        matrices = drawn(i, rng)
+        packed = sptc.pack(text, **matrices, a_from=a_from, swizzle=swizzle)
+        assert isinstance(packed["a"], int) == (a_from == "shared")
+        unpacked = sptc.unpack(**packed)
+        assert same(unpacked.stored, matrices["a"])
+        assert same(unpacked.b, matrices["b"])
+        assert same(sptc.unpack(text, d=sptc.wgmma(**packed)).d, expected(i, matrices))
 
 
 @pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("text", [str(i) for i in every_instruction("mma")])
 def test_registers_come_back(text: str, rng: Random) -> None:
     i = parsed(text)
-    given = sptc.pack(text, **drawn(i, rng, ()))
-    registers = {n: rng.integers(0, 1 << 32, given[n].shape, dtype=np.uint32) for n in ("a", "b", "c")}
-    found = sptc.unpack(text, **registers)
+    packed = sptc.pack(text, **drawn(i, rng, ()))
+    registers = {n: rng.integers(0, 1 << 32, packed[n].shape, dtype=np.uint32) for n in ("a", "b", "c")}
+    unpacked = sptc.unpack(text, **registers)
     others = {name: value for name, value in drawn(i, rng, ()).items() if name in ("nibbles", "scale_a", "scale_b")}
-    again = sptc.pack(text, found.stored, found.b, found.c, **others)
+    again = sptc.pack(text, unpacked.stored, unpacked.b, unpacked.c, **others)
     for name, fmt in (("a", i.a), ("b", i.b), ("c", None)):
         element = i.container_bits
         used = (1 << fmt.container_bits) - 1 << (i.low_bit(fmt) - fmt.ignored_low_bits) if fmt else 0xFFFFFFFF
@@ -159,16 +160,16 @@ def test_types_and_batches(rng: Random) -> None:
     """Each format is unpacked to its own array type. Operands may have different batch axes, which broadcast."""
     a, b = np.ones((3, 1, 16, 64), np.float32), rng.integers(-8, 8, (2, 64, 8)).astype(np.float64)
     a[..., 1::2] = 0
-    held = sptc.pack(E4M3, a, b)
-    assert held["a"].shape[:-2] == (3, 1)
-    assert held["b"].shape[:-2] == (2,)
-    d = sptc.unpack(E4M3, d=sptc.mma(**held, arch="sm_89")).d
+    packed = sptc.pack(E4M3, a, b)
+    assert packed["a"].shape[:-2] == (3, 1)
+    assert packed["b"].shape[:-2] == (2,)
+    d = sptc.unpack(E4M3, d=sptc.mma(**packed, arch="sm_89")).d
     assert (d.shape, d.dtype) == ((3, 2, 16, 8), np.float32)
-    found = sptc.unpack(**held)
-    assert str(found.b.dtype) == "float8_e4m3fn"
-    np.testing.assert_array_equal(found.b.astype(np.float64), b)
-    np.testing.assert_array_equal(found.a.astype(np.float32), a)
-    assert (found.d, sptc.unpack(E4M3, a=held["a"]).a) == (None, None)
+    unpacked = sptc.unpack(**packed)
+    assert str(unpacked.b.dtype) == "float8_e4m3fn"
+    np.testing.assert_array_equal(unpacked.b.astype(np.float64), b)
+    np.testing.assert_array_equal(unpacked.a.astype(np.float32), a)
+    assert (unpacked.d, sptc.unpack(E4M3, a=packed["a"]).a) == (None, None)
     tiles = sptc.pack(WGMMA, np.zeros((3, 1, 64, 32)), np.zeros((2, 32, 16)), a_from="shared")
     assert tiles["smem"].shape[:-1] == (3, 2)
     pair = "tcgen05.mma.cta_group::2.kind::i8 (m256n32k32.s32.s8.s8)"
@@ -176,20 +177,20 @@ def test_types_and_batches(rng: Random) -> None:
     assert low["tmem"].shape == (2, 4, 128, 512)
     assert (sptc.unpack(**low).a == -8).all()
     s4 = "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32"
-    found = sptc.unpack(**sptc.pack(s4, np.full((16, 64), -3), np.full((64, 8), 7)))
-    assert (found.a.astype(int) == -3).all()
-    assert (found.b.astype(int) == 7).all()
+    unpacked = sptc.unpack(**sptc.pack(s4, np.full((16, 64), -3), np.full((64, 8), 7)))
+    assert (unpacked.a.astype(int) == -3).all()
+    assert (unpacked.b.astype(int) == 7).all()
 
 
 def test_compressed_and_byte_ids(rng: Random) -> None:
     i = parsed(SCALED)
-    given = drawn(i, rng, ())
-    compressed = Compressed(given.pop("a"), given.pop("nibbles"), i.granularity)
-    held = sptc.pack(SCALED, compressed, **{**given, "scale_a": (given["scale_a"], 0, 1)})
-    assert held["scale_a"][1:] == (0, 1)
-    found = sptc.unpack(**held)
-    assert same(found.scale_a, given["scale_a"])
-    assert same(found.nibbles, compressed.nibbles)
+    matrices = drawn(i, rng, ())
+    compressed = Compressed(matrices.pop("a"), matrices.pop("nibbles"), i.granularity)
+    packed = sptc.pack(SCALED, compressed, **{**matrices, "scale_a": (matrices["scale_a"], 0, 1)})
+    assert packed["scale_a"][1:] == (0, 1)
+    unpacked = sptc.unpack(**packed)
+    assert same(unpacked.scale_a, matrices["scale_a"])
+    assert same(unpacked.nibbles, compressed.nibbles)
 
 
 @pytest.mark.parametrize("text", [F16, E4M3, WGMMA, TENSOR, TENSOR.replace("::1", "::2").replace("m128", "m256")])
@@ -199,17 +200,17 @@ def test_random_metadata_is_legal(text: str, rng: Random) -> None:
     assert (sptc.random_metadata(text, 7, 3) != sptc.random_metadata(text, 8, 3)).any()
     for selector in range(i.sparsity_selectors):
         words = sptc.random_metadata(text, rng, 40, selector=selector)
-        held = sptc.pack(text, np.zeros((i.m, i.k)), np.zeros((i.k, i.n)), selector=selector)
+        packed = sptc.pack(text, np.zeros((i.m, i.k)), np.zeros((i.k, i.n)), selector=selector)
         if i.family == "tcgen05":
-            tmem = np.broadcast_to(held["tmem"][..., None, :, :], (*held["tmem"].shape[:-2], 40, 128, 512)).copy()
-            tmem[..., held["e"] : held["e"] + words.shape[-1]] = words
-            held["tmem"] = tmem
-            sptc.tcgen05_mma(**held)
+            tmem = np.broadcast_to(packed["tmem"][..., None, :, :], (*packed["tmem"].shape[:-2], 40, 128, 512)).copy()
+            tmem[..., packed["e"] : packed["e"] + words.shape[-1]] = words
+            packed["tmem"] = tmem
+            sptc.tcgen05_mma(**packed)
         else:
-            held["e"] = words
+            packed["e"] = words
             assert words.shape == (40, i.threads)
-            run(i, held)
-        assert {*np.unique(sptc.unpack(**held).nibbles).tolist()} == i.rule.legal
+            run(i, packed)
+        assert {*np.unique(sptc.unpack(**packed).nibbles).tolist()} == i.rule.legal
 
 
 ZEROS = {"a": np.zeros((16, 32), np.float16), "b": np.zeros((32, 8), np.float16)}
@@ -257,30 +258,30 @@ def test_what_is_refused() -> None:
         for text, words, message in refused:
             with pytest.raises(Error, match=message):
                 function(text, **words)
-    for given, message in (
+    for matrices, message in (
         ((DENSE, 0), r"is dense and has no metadata$"),
         ((F16, -1), r"^rng must be a numpy.random.Generator or a seed of 0 or more, not -1$"),
         ((F16, 0, 0), r"^tiles must be an integer of 1 to 65536, not 0$"),
     ):
         with pytest.raises(OperandError, match=message):
-            sptc.random_metadata(*given)
-    held = sptc.pack(TENSOR, np.zeros((128, 32)), np.zeros((32, 16)))
-    for others in ({"e": held["e"]}, {"scale_a": 0}, {"smem": held["smem"]}):
+            sptc.random_metadata(*matrices)
+    packed = sptc.pack(TENSOR, np.zeros((128, 32)), np.zeros((32, 16)))
+    for others in ({"e": packed["e"]}, {"scale_a": 0}, {"smem": packed["smem"]}):
         with pytest.raises(OperandError, match=r"^tcgen05.* requires operand a if any operand other than d is given$"):
-            sptc.unpack(TENSOR, **{name: held[name] for name in ("d", "tmem", "idesc")}, **others)
+            sptc.unpack(TENSOR, **{name: packed[name] for name in ("d", "tmem", "idesc")}, **others)
     with pytest.raises(OperandError, match=r"^the selector of mma.* must be 0 to 1, not 5$"):
         sptc.random_metadata(F16, 0, selector=5)
 
 
 def test_undefined_nibbles_are_named(rng: Random) -> None:
     for text, where in ((F16, "lane 9"), (TENSOR, "lane 10"), (WGMMA, "lane 9")):
-        given = drawn(parsed(text), rng)
-        given["nibbles"][1, 2, 5] = 0b1111
+        matrices = drawn(parsed(text), rng)
+        matrices["nibbles"][1, 2, 5] = 0b1111
         with pytest.raises(MetadataError, match=r"undefined metadata .*nibble 0b1111 breaks") as caught:
-            sptc.pack(text, **given)
+            sptc.pack(text, **matrices)
         assert (caught.value.batch, caught.value.row, caught.value.chunk) == ((1,), 2, 5)
         assert where in str(caught.value)
-        found = sptc.unpack(**sptc.pack(text, **given, metadata="silicon"))
-        assert found.nibbles[1, 2, 5] == 0b1111
+        unpacked = sptc.unpack(**sptc.pack(text, **matrices, metadata="silicon"))
+        assert unpacked.nibbles[1, 2, 5] == 0b1111
         with pytest.raises(Error, match="0b1111"):
-            assert found.a is None
+            assert unpacked.a is None

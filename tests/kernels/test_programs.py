@@ -197,8 +197,7 @@ def test_wide_registers_and_structures() -> None:
     program = text(body, parameters=1).replace(".param .u64 p0", ".param .align 8 .b8 p0[24]")
     program = program.replace("mad.wide.u32", "// mad.wide.u32")
     longer = np.concatenate([np.zeros(4, np.uint32), words])
-    run = run_kernel(program, 1, 1, [StructParameter(bytes(24), {8: (longer, 16)})])
-    after = run.after(longer)
+    after = run_kernel(program, 1, 1, [StructParameter(bytes(24), {8: (longer, 16)})]).after(longer)
     run = run_kernel(program, 1, 1, [StructParameter(bytes(24), {8: words})])
     np.testing.assert_array_equal(after, [0] * 4 + run.after(words).tolist())
     assert run.after(words).tolist() == [2 + 3, 3, 2, 3, 4, 5, 6, 7, 6, 7, 4, 5, 12, 13, 14, 0x55]
