@@ -28,8 +28,9 @@ from kernel_records import fields
 from launch_kernels import MAP_TYPES
 from numpy.typing import NDArray
 from sptc.errors import KernelError
-from sptc.kernels import launch as kernel_launch
-from sptc.kernels.memory import GLOBAL_BASE, GlobalMemory
+from sptc.kernels.geometry import Launch
+from sptc.kernels.launch import execute
+from sptc.kernels.memory import GLOBAL_BASE, GlobalMemory, parameter_space
 from sptc.kernels.program import Kernel
 from sptc.kernels.ptx import parse_ptx
 from sptc.kernels.tensor_maps import FILLS, MAP_BYTES, SWIZZLES, MapRecord
@@ -155,17 +156,17 @@ class Runtime:
         before = {address: array.copy() for address, array in memory.items()}
         image = GlobalMemory(memory.values(), kernel.variables)
         assert image.addresses[: len(memory)] == [*memory]
-        kernel_launch.global_memory = lambda *_: (image, b"".join(_padded(kernel, values)), [])  # type: ignore[assignment]
         # Results for sm_80 and sm_89 are compared with those of an H200, whose tensor cores have other numerics.
         arch = "sm_90" if self.case.arch in ("sm_80", "sm_89") else self.case.arch.rstrip("a")
-        options: dict[str, Any] = {"arch": arch, "shared": shared, "cluster": cluster}
-        run = kernel_launch.run_kernel(self.ptx, grid, block, (), entry=name, approximate=True, **options)
-        for address, array in memory.items():
-            array[:] = image.octets[address - GLOBAL_BASE :][: array.size]
+        launch = Launch(grid, block, cluster, shared, arch, approximate=True)
+        run = execute(kernel, launch, image, parameter_space(kernel, values), [*memory.items()])
+        for array, content in run.buffers:
+            array[:] = content
         print(run.printed, end="")
         print(f"  {kernel.name[:60]}: {run.instructions} thread instructions, {len(run.findings)} findings", flush=True)
         if self.case.kernel in kernel.name and not self.record:
-            self.save(kernel, options | {"grid": grid, "block": block, "exact": run.exact}, values, before, memory)
+            geometry = {"grid": grid, "block": block, "cluster": cluster, "shared": shared}
+            self.save(kernel, geometry | {"arch": arch, "exact": run.exact}, values, before, memory)
 
     def save(self, kernel: Kernel, launch: dict[str, Any], values: list[bytes], before: dict[int, NDArray[np.uint8]],
              after: dict[int, NDArray[np.uint8]]) -> None:  # fmt: skip
@@ -197,15 +198,6 @@ class Runtime:
                 pointers[str(offset)] = {"array": names[start], "offset": pointer - start}
             octets[offset : offset + size] = bytes(size)
         return {"struct": octets.hex(), "pointers": pointers}
-
-
-def _padded(kernel: Kernel, values: list[bytes]) -> list[bytes]:
-    """Return the bytes of each argument, preceded by zeros up to the offset of its parameter."""
-    parts, end = [], 0
-    for parameter, value in zip(kernel.parameters, values, strict=True):
-        parts.append(bytes(parameter.offset - end) + value)
-        end = parameter.offset + parameter.size
-    return parts
 
 
 def run_program(case: Case, includes: list[Path], record: Path) -> int:

@@ -16,11 +16,12 @@ from .checker import Checker
 from .cycles import LoopCycles, Work, launch_cycles, loops
 from .geometry import Clusters, cta_numbers
 from .machine import Finding, Launch, Machine
+from .memory import GlobalMemory
 from .program import Kernel, Special
 from .ptx import parse_ptx
 from .schedule import Program
 
-__all__ = ["KernelRun", "run_kernel"]
+__all__ = ["KernelRun", "execute", "run_kernel"]
 
 #: Number of threads that are executed together. A larger number takes more memory, and a smaller number takes more
 #: time.
@@ -145,13 +146,31 @@ def run_kernel(
     sides = _three("grid", grid), _three("block", block), ctas_of_cluster
     launch = Launch(*sides, shared, arch, backend, approximate)
     _check_launch(chosen, launch)
-    memory, parameters, arrays = global_memory(chosen, args)
+    return execute(chosen, launch, *global_memory(chosen, args), check=check, limit=limit, progress=progress)
+
+
+def execute(
+    kernel: Kernel,
+    launch: Launch,
+    memory: GlobalMemory,
+    parameters: bytes,
+    arrays: Sequence[tuple[int, NDArray]],
+    *,
+    check: bool = True,
+    limit: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> KernelRun:
+    """Execute all CTAs of a launch whose geometry is valid. The options are those of :func:`run_kernel`.
+
+    `memory` and `parameters` are the contents of global memory and of parameter space. `arrays` are the arrays whose
+    contents after the launch are in the result, each with its address.
+    """
     work, findings = Work(limit), dict[tuple[int, str], Finding]()
     ctas, exact, printed = prod(launch.grid), True, list[str]()
     clusters = Clusters(ctas // launch.cluster_size)
-    batch = _batch(chosen, launch, clusters.count)
+    batch = _batch(kernel, launch, clusters.count)
     while started := clusters.take(batch):
-        machine = Machine(chosen, launch, cta_numbers(launch, started), parameters, memory, clusters)
+        machine = Machine(kernel, launch, cta_numbers(launch, started), parameters, memory, clusters)
         machine.work = work
         if check and machine.shared_bytes:
             machine.checker = Checker(machine)
@@ -166,13 +185,13 @@ def run_kernel(
         if progress:
             progress(clusters.taken * launch.cluster_size, ctas)
     return KernelRun(
-        chosen.name,
+        kernel.name,
         ctas,
         launch.threads,
         work.thread_instructions,
         dict(work.opcodes.most_common()),
-        launch_cycles(work, arch),
-        loops(chosen, work, arch),
+        launch_cycles(work, launch.arch),
+        loops(kernel, work, launch.arch),
         [findings[key] for key in sorted(findings)],
         exact,
         "".join(printed),
